@@ -1,0 +1,157 @@
+"""Starting servers, and stopping exactly those.
+
+A started process is known by its pid together with its start time, written to a file in the
+instance's state folder. So a later call, even after a crash of the caller, stops what it began
+and never a stranger that got the same pid.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class TestbedError(Exception):
+    """A part of the test bed could not do what was asked; the text says what to do."""
+
+    __test__ = False
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process that this test bed began."""
+
+    name: str
+    pid: int
+    started_at: int
+    log: Path
+
+    @property
+    def alive(self) -> bool:
+        return _start_time(self.pid) == self.started_at
+
+
+def start(
+    name: str,
+    command: Sequence[str | Path],
+    state: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Started:
+    """Run `command` in a session of its own, its output in `<state>/<name>.log`."""
+    log = state / f"{name}.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            start_new_session=True,
+        )
+    started_at = _start_time(process.pid)
+    if started_at is None:
+        raise TestbedError(f"{name} ended at once; see {log}")
+    started = Started(name, process.pid, started_at, log)
+    _pid_file(state, name).write_text(
+        json.dumps({"pid": started.pid, "started_at": started.started_at})
+    )
+    return started
+
+
+def find(name: str, state: Path) -> Started | None:
+    """Return the process that was started under this name, if it still runs."""
+    try:
+        known = json.loads(_pid_file(state, name).read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    started = Started(name, known["pid"], known["started_at"], state / f"{name}.log")
+    return started if started.alive else None
+
+
+def stop(name: str, state: Path, *, grace: float = 20.0) -> None:
+    """End the process started under this name: SIGTERM, then SIGKILL after `grace` seconds."""
+    started = find(name, state)
+    if started is not None:
+        _end(started, grace)
+    _pid_file(state, name).unlink(missing_ok=True)
+
+
+def wait_until(
+    condition: Callable[[], bool],
+    *,
+    what: str,
+    deadline: float = 60.0,
+    watching: Started | None = None,
+) -> None:
+    """Wait for a condition; give up at the deadline, or as soon as `watching` has died."""
+    until = time.monotonic() + deadline
+    while not condition():
+        if watching is not None and not watching.alive:
+            raise TestbedError(f"{watching.name} ended before {what}; its log: {tail(watching)}")
+        if time.monotonic() > until:
+            seen = "" if watching is None else f"; its log: {tail(watching)}"
+            raise TestbedError(f"{what}: not within {deadline:.0f} s{seen}")
+        time.sleep(0.05)
+
+
+def tail(started: Started, lines: int = 15) -> str:
+    """Return where the log is and its last lines, for an error message."""
+    text = started.log.read_text(errors="replace").splitlines()[-lines:]
+    return "\n".join([str(started.log), *text])
+
+
+def run(command: Sequence[str | Path], *, what: str, **options: object) -> str:
+    """Run a short command; on failure raise with its own words."""
+    done = subprocess.run(  # type: ignore[call-overload]
+        [str(part) for part in command],
+        check=False,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).strip()[-2000:]
+        raise TestbedError(f"{what} failed (exit {done.returncode}): {words}")
+    return str(done.stdout)
+
+
+def _end(started: Started, grace: float) -> None:
+    for sign, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(started.pid, sign)
+        until = time.monotonic() + patience
+        while started.alive and time.monotonic() < until:
+            _reap(started.pid)
+            time.sleep(0.02)
+        if not started.alive:
+            return
+    raise TestbedError(f"{started.name} (pid {started.pid}) does not end, not even by SIGKILL")
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def _start_time(pid: int) -> int | None:
+    """Read when a process started, in clock ticks since boot; None for a gone or dead one."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat.rpartition(")")[2].split()
+    state, started_at = fields[0], fields[19]
+    return None if state in "ZX" else int(started_at)
+
+
+def _pid_file(state: Path, name: str) -> Path:
+    return state / f"{name}.pid"
