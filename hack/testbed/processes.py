@@ -108,20 +108,28 @@ def tail(started: Started, lines: int = 15) -> str:
     return "\n".join([str(started.log), *text])
 
 
-def run(command: Sequence[str | Path], *, what: str, **options: object) -> str:
-    """Run a short command; on failure raise with its own words."""
-    done = subprocess.run(  # type: ignore[call-overload]
+def run(
+    command: Sequence[str | Path],
+    *,
+    what: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: str | None = None,
+) -> str:
+    """Run a short command and return what it printed; on failure raise with its own words."""
+    done = subprocess.run(
         [str(part) for part in command],
         check=False,
         text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        **options,
+        capture_output=True,
+        env=None if env is None else dict(env),
+        cwd=cwd,
+        input=stdin,
     )
     if done.returncode != 0:
         words = (done.stderr or done.stdout).strip()[-2000:]
         raise TestbedError(f"{what} failed (exit {done.returncode}): {words}")
-    return str(done.stdout)
+    return done.stdout
 
 
 def _end(started: Started, grace: float) -> None:
