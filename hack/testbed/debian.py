@@ -48,7 +48,10 @@ def make_root(name: str, suite: str, include: Sequence[str]) -> Path:
         shutil.rmtree(unfinished, ignore_errors=True)
         with step(f"making a Debian {suite} with {', '.join(include)}"):
             run(
+                # In a mount namespace of its own, so that no mount of it outlives an interruption.
                 [
+                    "unshare",
+                    "--mount",
                     "debootstrap",
                     "--variant=minbase",
                     f"--include={','.join(include)}",

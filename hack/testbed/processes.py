@@ -15,6 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+# Python warns about a Popen that is forgotten while its process runs; ours may outlive the caller.
+_begun: list[subprocess.Popen[bytes]] = []
+
 
 class TestbedError(Exception):
     """A part of the test bed could not do what was asked; the text says what to do."""
@@ -56,6 +59,7 @@ def start(
             cwd=cwd,
             start_new_session=True,
         )
+    _begun.append(process)
     started_at = _start_time(process.pid)
     if started_at is None:
         raise TestbedError(f"{name} ended at once; see {log}")
@@ -76,12 +80,34 @@ def find(name: str, state: Path) -> Started | None:
     return started if started.alive else None
 
 
-def stop(name: str, state: Path, *, grace: float = 20.0) -> None:
-    """End the process started under this name: SIGTERM, then SIGKILL after `grace` seconds."""
+def stop(
+    name: str,
+    state: Path,
+    *,
+    grace: float = 20.0,
+    by: signal.Signals = signal.SIGTERM,
+) -> None:
+    """End the process started under this name: politely, then by SIGKILL after `grace` seconds."""
     started = find(name, state)
     if started is not None:
-        _end(started, grace)
+        _end([started], ((by, grace), (signal.SIGKILL, 10.0)))
     _pid_file(state, name).unlink(missing_ok=True)
+
+
+def kill(name: str, state: Path) -> None:
+    """End the process started under this name and all its descendants at once, by SIGKILL."""
+    started = find(name, state)
+    if started is not None:
+        _end([started, *_descendants(started)], ((signal.SIGKILL, 10.0),))
+    _pid_file(state, name).unlink(missing_ok=True)
+
+
+def send(name: str, state: Path, sign: signal.Signals) -> None:
+    """Send a signal to the process started under this name."""
+    started = find(name, state)
+    if started is None:
+        raise TestbedError(f"{name} does not run, so it cannot get {sign.name}")
+    os.kill(started.pid, sign)
 
 
 def wait_until(
@@ -132,33 +158,68 @@ def run(
     return done.stdout
 
 
-def _end(started: Started, grace: float) -> None:
-    for sign, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(started.pid, sign)
+def _end(targets: Sequence[Started], efforts: Sequence[tuple[signal.Signals, float]]) -> None:
+    alive = list(targets)
+    for sign, patience in efforts:
+        for target in alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(target.pid, sign)
         until = time.monotonic() + patience
-        while started.alive and time.monotonic() < until:
-            _reap(started.pid)
+        while alive and time.monotonic() < until:
             time.sleep(0.02)
-        if not started.alive:
+            alive = [target for target in alive if target.alive]
+        if not alive:
+            for target in targets:
+                _reap(target.pid)
             return
-    raise TestbedError(f"{started.name} (pid {started.pid}) does not end, not even by SIGKILL")
+    left = ", ".join(f"{target.name} (pid {target.pid})" for target in alive)
+    raise TestbedError(f"{left} does not end, not even by SIGKILL")
+
+
+def _descendants(ancestor: Started) -> list[Started]:
+    """Find what a process began, and what those began, and so on."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        stat = _stat(int(entry.name))
+        if stat is not None:
+            children.setdefault(stat.parent, []).append(int(entry.name))
+    family: list[Started] = []
+    unseen = list(children.get(ancestor.pid, ()))
+    while unseen:
+        pid = unseen.pop()
+        unseen += children.get(pid, ())
+        started_at = _start_time(pid)
+        if started_at is not None:
+            family.append(Started(f"{ancestor.name}'s child", pid, started_at, ancestor.log))
+    return family
 
 
 def _reap(pid: int) -> None:
+    """Take a dead child's exit status: it is fully gone, its ports free, only then."""
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+        os.waitpid(pid, 0)
+
+
+@dataclass(frozen=True)
+class _Stat:
+    state: str
+    parent: int
+    started_at: int
+
+
+def _stat(pid: int) -> _Stat | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()
+    return _Stat(state=fields[0], parent=int(fields[1]), started_at=int(fields[19]))
 
 
 def _start_time(pid: int) -> int | None:
     """Read when a process started, in clock ticks since boot; None for a gone or dead one."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = stat.rpartition(")")[2].split()
-    state, started_at = fields[0], fields[19]
-    return None if state in "ZX" else int(started_at)
+    stat = _stat(pid)
+    return None if stat is None or stat.state in "ZX" else stat.started_at
 
 
 def _pid_file(state: Path, name: str) -> Path:
