@@ -1,0 +1,66 @@
+"""Sizes as Kubernetes quantities: `512Ki`, `10Gi`, `1.5G`, or a plain number of bytes."""
+
+import re
+from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Decimal
+from typing import Any, Self
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import PydanticCustomError, core_schema
+
+PATTERN = r"^[0-9]{1,15}(\.[0-9]{1,9})?(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
+
+_UNITS = {"": 1} | {
+    f"{letter}{binary}": (1024 if binary else 1000) ** power
+    for power, letter in enumerate("kMGTPE", start=1)
+    for binary in ("", "i")
+}
+_UNITS["Ki"] = _UNITS.pop("ki")
+_TEXT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
+
+
+@dataclass(frozen=True, order=True)
+class Quantity:
+    """A size in whole bytes, rounded up as Kubernetes does, that remembers how it was written."""
+
+    bytes: int
+    text: str = field(compare=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a quantity; anything else is a ValueError."""
+        match = _TEXT.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not a size; write bytes or a quantity, as in 10Gi")
+        number, unit = match.groups(default="")
+        exact = Decimal(number) * _UNITS[unit]
+        return cls(int(exact.to_integral_value(rounding=ROUND_CEILING)), text)
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, _source: Any, _handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls._validate, serialization=core_schema.to_string_ser_schema()
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, _schema: core_schema.CoreSchema, _handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"x-kubernetes-int-or-string": True, "pattern": PATTERN, "maxLength": 28}
+
+    @classmethod
+    def _validate(cls, value: Any) -> Self:
+        if isinstance(value, cls):
+            return value
+        try:
+            return cls.parse(str(value) if type(value) is int else value)
+        except (TypeError, ValueError):
+            raise PydanticCustomError(
+                "quantity", "is not a size; write bytes or a Kubernetes quantity, as in 10Gi"
+            ) from None

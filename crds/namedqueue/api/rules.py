@@ -1,0 +1,193 @@
+"""How a model states a rule once and has it kept twice: here and in the API server.
+
+A rule is a CEL expression beside a Python predicate, with one sentence for both. The CRD carries
+the expression, so `kubectl apply` refuses what `nq validate` refuses, in the same words. A test
+against a real API server proves that the two agree.
+
+In expressions `ms(self.delay)` stands for the milliseconds of a duration. In sentences `{at}` is
+where the model sits (`spec.retry`) and `{self.delay}` is the value that was written.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import PydanticCustomError, core_schema
+
+from namedqueue.api.durations import Duration
+
+_MILLISECONDS = re.compile(r"ms\(([\w.]+)\)")
+_PLACEHOLDER = re.compile(r"\{self((?:\.\w+)*)\}")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Something that must hold between the fields of one model."""
+
+    cel: str
+    holds: Callable[[Any], bool]
+    says: str
+
+    def sentence(self, model: "Model") -> str:
+        """Fill in the values; `{at}` stays, for the reader of the error knows the place."""
+        return _PLACEHOLDER.sub(lambda found: str(_lookup(model, found[1])), self.says)
+
+
+@dataclass(frozen=True)
+class ChangeRule:
+    """Something that must hold between a model and what it was before an update."""
+
+    cel: str
+    holds: Callable[[Any, Any], bool]
+    says: str
+
+
+class Model(BaseModel):
+    """A part of a manifest: frozen, in camelCase, and nothing in it goes unnoticed."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        alias_generator=to_camel,
+        use_attribute_docstrings=True,
+    )
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    change_rules: ClassVar[tuple[ChangeRule, ...]] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lists_become_tuples_and_nulls_mean_absent(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {
+            key: tuple(item) if isinstance(item, list) else item
+            for key, item in value.items()
+            if item is not None
+        }
+
+    @model_validator(mode="after")
+    def _rules_hold(self) -> Self:
+        broken = tuple(rule.sentence(self) for rule in self.rules if not rule.holds(self))
+        if broken:
+            raise PydanticCustomError("rules", "{sentences}", {"sentences": broken})
+        return self
+
+    def forbidden_changes(self, before: Self) -> tuple[str, ...]:
+        """Say what an update from `before` to this would change that can never change."""
+        return tuple(rule.says for rule in self.change_rules if not rule.holds(self, before))
+
+
+@dataclass(frozen=True)
+class Between:
+    """Bounds of a duration, both allowed."""
+
+    least: str
+    most: str
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        least, most = (Duration.parse(text).milliseconds for text in (self.least, self.most))
+        rule = {
+            "rule": cel(f"ms(self) >= {least} && ms(self) <= {most}"),
+            "message": f"{{at}} {self._says}",
+            "messageExpression": cel_sentence(f"{{at}} ({{self}}) {self._says}"),
+        }
+        return handler(schema) | {"x-kubernetes-validations": [rule]}
+
+    def _check(self, value: Duration) -> Duration:
+        if not Duration.parse(self.least) <= value <= Duration.parse(self.most):
+            raise PydanticCustomError("between", self._says)  # type: ignore[arg-type]  # not a literal, no braces in it
+        return value
+
+    @property
+    def _says(self) -> str:
+        return f"is out of range; write a duration from {self.least} to {self.most}"
+
+
+@dataclass(frozen=True)
+class Text:
+    """The shape of a string, with the words that help a person who got it wrong.
+
+    The pattern is anchored and means the same to Python and to the API server's RE2.
+    """
+
+    pattern: str
+    max_length: int
+    hint: str
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return handler(schema) | {"pattern": self.pattern, "maxLength": self.max_length}
+
+    def _check(self, value: Any) -> Any:
+        text = str(value)
+        if len(text) > self.max_length or not re.fullmatch(self.pattern[1:-1], text):
+            raise PydanticCustomError("text", "{hint}", {"hint": self.hint})
+        return value
+
+
+def cel(expression: str) -> str:
+    """Expand `ms(x)` to plain CEL, which knows no days."""
+    return _MILLISECONDS.sub(lambda found: _milliseconds_in_cel(found[1]), expression)
+
+
+def cel_sentence(template: str) -> str:
+    """Turn a sentence with `{self.field}` placeholders into a CEL string expression."""
+    return " + ".join(_cel_pieces(template))
+
+
+def _cel_pieces(template: str) -> Iterator[str]:
+    position = 0
+    for found in _PLACEHOLDER.finditer(template):
+        if found.start() > position:
+            yield _cel_literal(template[position : found.start()])
+        yield f"string(self{found[1]})"
+        position = found.end()
+    if position < len(template):
+        yield _cel_literal(template[position:])
+
+
+def _cel_literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _milliseconds_in_cel(value: str) -> str:
+    number = f"int({value}.substring(0, size({value}) - 1))"
+    return (
+        f"({value}.endsWith('ms') ? int({value}.substring(0, size({value}) - 2)) : {number} * "
+        f"({value}.endsWith('s') ? 1000 : {value}.endsWith('m') ? 60000 : "
+        f"{value}.endsWith('h') ? 3600000 : 86400000))"
+    )
+
+
+def _lookup(model: Model, path: str) -> Any:
+    """Follow a path of camelCase names, as the manifest writes them."""
+    value: Any = model
+    for name in path.split(".")[1:]:
+        fields = type(value).model_fields
+        value = getattr(value, next(key for key, info in fields.items() if info.alias == name))
+    return value

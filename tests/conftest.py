@@ -1,0 +1,11 @@
+"""What every test shares: Hypothesis without time limits, and the real parts as fixtures."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "namedqueue",
+    deadline=None,  # a slow machine is not a bug
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
+settings.load_profile("namedqueue")
