@@ -1,4 +1,4 @@
-"""The Kubernetes API `namedqueue.io/v1alpha1`: the models, their rules, and the CRDs made of them."""
+"""The Kubernetes API `namedqueue.io/v1alpha1`: models, rules, and the CRDs made of them."""
 
 GROUP = "namedqueue.io"
 VERSION = "v1alpha1"

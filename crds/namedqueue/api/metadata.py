@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from namedqueue.api.rules import Model, Rule
 
@@ -18,8 +18,8 @@ class ObjectMeta(Model):
     name: str
     namespace: str = "default"
     generation: int = 0
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
 
 
 def name_rule(longest: int) -> Rule:

@@ -7,31 +7,27 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from namedqueue.api import API_VERSION
 from namedqueue.api.durations import Duration
 from namedqueue.api.fields import (
     DnsLabel,
     ErrorCode,
-    HealthPath,
-    HttpPath,
     KeyPath,
     ObjectName,
     Opaque,
     StartPosition,
-    StepSize,
     TopicPattern,
 )
 from namedqueue.api.metadata import ObjectMeta, name_rule
 from namedqueue.api.quantities import Quantity
 from namedqueue.api.rules import Between, ChangeRule, Model, Rule
 from namedqueue.api.status import NamedQueueStatus
+from namedqueue.api.workers import Scaling, Worker
 
 QueueType: TypeAlias = Literal["durable", "ephemeral", "stream"]
 Storage: TypeAlias = Literal["quorum", "classic"]
 Mode: TypeAlias = Literal["default", "lazy"]
 
 LONGEST = "3650d"
-DEFAULT_MESSAGES_PER_REPLICA = 20
 
 
 class SecretRef(Model):
@@ -78,7 +74,8 @@ class Durable(Model):
         Rule(
             cel="self.mode == 'default' || self.storage == 'classic'",
             holds=lambda self: self.mode == "default" or self.storage == "classic",
-            says="{at}.mode (lazy) needs {at}.storage classic; quorum queues keep jobs on disk anyway",
+            says="{at}.mode (lazy) needs {at}.storage classic; "
+            "quorum queues keep their jobs on disk anyway",
         ),
         Rule(
             cel="self.maxPriority == 0 || self.storage == 'classic'",
@@ -219,134 +216,6 @@ class Idempotency(Model):
     """How long a finished key is remembered."""
 
 
-class Route(Model):
-    """Another path for some topics."""
-
-    topic: TopicPattern
-    """A pattern as in `subscriptions`."""
-
-    path: HttpPath
-    """Where matching jobs are posted."""
-
-
-class RateLimit(Model):
-    """The most jobs that start in a span of time, across all replicas."""
-
-    requests: int = Field(ge=1, le=10**9)
-    """How many."""
-
-    per: Annotated[Duration, Between("100ms", "24h")] = Duration.parse("1s")
-    """In how long."""
-
-
-class Batch(Model):
-    """Several jobs in one POST."""
-
-    max_messages: int = Field(default=100, ge=1, le=1000)
-    """The most jobs in one."""
-
-    max_wait: Annotated[Duration, Between("0ms", "60s")] = Duration.parse("50ms")
-    """How long the first job waits for company."""
-
-
-class DeploymentRef(Model):
-    """A Deployment in the queue's own namespace."""
-
-    name: ObjectName
-    """The Deployment's name."""
-
-
-class Worker(Model):
-    """The app that does the work, and how it is called."""
-
-    deployment_ref: DeploymentRef | None = None
-    """An existing Deployment to scale."""
-
-    template: Opaque | None = None
-    """A pod template that the operator runs as a Deployment of its own."""
-
-    port: int = Field(ge=1, le=65535)
-    """The app's port on loopback."""
-
-    path: HttpPath = "/"
-    """Where jobs are posted; `{type}` is the message's type."""
-
-    routes: tuple[Route, ...] = Field(default=(), max_length=64)
-    """Other paths by topic; the first match wins, else `path`."""
-
-    health_path: HealthPath | None = None
-    """Answers 2xx when the app is ready; without it an open port means ready."""
-
-    timeout: Annotated[Duration, Between("100ms", "24h")] = Duration.parse("30s")
-    """The most time for one attempt."""
-
-    concurrency: int = Field(default=10, ge=1, le=1000)
-    """Jobs at once in one pod."""
-
-    rate_limit: RateLimit | None = None
-    """The most jobs per time across all replicas."""
-
-    batch: Batch | None = None
-    """Several jobs in one POST."""
-
-    rules = (
-        Rule(
-            cel="!(has(self.deploymentRef) && has(self.template))",
-            holds=lambda self: self.deployment_ref is None or self.template is None,
-            says="{at}.deploymentRef and {at}.template exclude each other; keep one",
-        ),
-    )
-
-
-class ScaleDown(Model):
-    """How fast replicas go."""
-
-    stabilization: Annotated[Duration, Between("0s", "24h")] = Duration.parse("120s")
-    """The highest count wanted within this span is kept."""
-
-    max_step: StepSize = "50%"
-    """The most replicas removed at once: a count or a percentage."""
-
-
-class Scaling(Model):
-    """How many replicas follow how many jobs."""
-
-    min_replicas: int = Field(default=0, ge=0, le=1000)
-    """Never fewer. `kubectl scale` sets this floor."""
-
-    max_replicas: int = Field(default=20, ge=1, le=1000)
-    """Never more."""
-
-    messages_per_replica: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    """Jobs ready or in flight for each replica; 20 unless `drainTime` is given."""
-
-    drain_time: Annotated[Duration, Between("1s", "24h")] | None = None
-    """The backlog shall be gone in this time, by measured rates."""
-
-    poll_interval: Annotated[Duration, Between("1s", "5m")] = Duration.parse("5s")
-    """How often the depth is read."""
-
-    cooldown: Annotated[Duration, Between("0s", "24h")] = Duration.parse("300s")
-    """How long nothing may be left to do before the last replica goes."""
-
-    scale_down: ScaleDown = ScaleDown()
-    """How fast replicas go."""
-
-    rules = (
-        Rule(
-            cel="self.minReplicas <= self.maxReplicas",
-            holds=lambda self: self.min_replicas <= self.max_replicas,
-            says="{at}.minReplicas ({self.minReplicas}) is above {at}.maxReplicas "
-            "({self.maxReplicas}); raise maxReplicas or lower minReplicas",
-        ),
-        Rule(
-            cel="!(has(self.messagesPerReplica) && has(self.drainTime))",
-            holds=lambda self: self.messages_per_replica is None or self.drain_time is None,
-            says="{at}.messagesPerReplica and {at}.drainTime exclude each other; keep one",
-        ),
-    )
-
-
 def _only_with_type(block: str) -> Rule:
     return Rule(
         cel=f"self.type == '{block}' || !has(self.{block})",
@@ -357,7 +226,7 @@ def _only_with_type(block: str) -> Rule:
 
 
 def _immutable(field: str, path: str, default: str) -> ChangeRule:
-    """A field below `durable` that may never change, whether the block is written or not."""
+    """Hold a field below `durable` fixed, whether the block is written or not."""
 
     def value(spec: "NamedQueueSpec") -> object:
         return getattr(spec.durable_or_default, field)
@@ -443,7 +312,8 @@ class NamedQueueSpec(Model):
                 or self.worker is None
                 or self.worker.batch is None
             ),
-            says="{at}.worker.batch does not go with {at}.durable.fifo; order needs one job at a time",
+            says="{at}.worker.batch does not go with {at}.durable.fifo; "
+            "order needs one job at a time",
         ),
     )
     change_rules = (
@@ -483,7 +353,7 @@ class NamedQueueSpec(Model):
 class NamedQueue(Model):
     """A queue with retries, dead letters, ordering and workers that follow the load."""
 
-    api_version: Literal["namedqueue.io/v1alpha1"] = API_VERSION
+    api_version: Literal["namedqueue.io/v1alpha1"] = "namedqueue.io/v1alpha1"
     kind: Literal["NamedQueue"] = "NamedQueue"
     metadata: ObjectMeta
     spec: NamedQueueSpec = NamedQueueSpec()

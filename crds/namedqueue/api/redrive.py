@@ -4,7 +4,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from namedqueue.api import API_VERSION
 from namedqueue.api.fields import DnsLabel, ErrorCode, JobId
 from namedqueue.api.metadata import ObjectMeta, name_rule
 from namedqueue.api.rules import ChangeRule, Model
@@ -52,7 +51,7 @@ class QueueRedriveSpec(Model):
 class QueueRedrive(Model):
     """Sends dead letters back to their queue: resumable, each job once."""
 
-    api_version: Literal["namedqueue.io/v1alpha1"] = API_VERSION
+    api_version: Literal["namedqueue.io/v1alpha1"] = "namedqueue.io/v1alpha1"
     kind: Literal["QueueRedrive"] = "QueueRedrive"
     metadata: ObjectMeta
     spec: QueueRedriveSpec

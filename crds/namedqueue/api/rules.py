@@ -113,7 +113,7 @@ class Between:
 
     def _check(self, value: Duration) -> Duration:
         if not Duration.parse(self.least) <= value <= Duration.parse(self.most):
-            raise PydanticCustomError("between", self._says)  # type: ignore[arg-type]  # not a literal, no braces in it
+            raise PydanticCustomError("between", "{says}", {"says": self._says})
         return value
 
     @property

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from pydantic import Field
+from pydantic.config import JsonDict
 
 from namedqueue.api.rules import Model
 
@@ -29,7 +30,7 @@ class Condition(Model):
     """The spec's generation that the answer is about."""
 
 
-_BY_TYPE = {"x-kubernetes-list-map-keys": ["type"]}
+_BY_TYPE: JsonDict = {"x-kubernetes-list-map-keys": ["type"]}
 
 
 class Depth(Model):
