@@ -19,7 +19,7 @@ from namedqueue.api.fields import (
 )
 from namedqueue.api.metadata import ObjectMeta, name_rule
 from namedqueue.api.quantities import Quantity
-from namedqueue.api.rules import Between, ChangeRule, Model, Rule
+from namedqueue.api.rules import Between, ChangeRule, Model, Rule, Unique
 from namedqueue.api.status import NamedQueueStatus
 from namedqueue.api.workers import Scaling, Worker
 
@@ -119,8 +119,8 @@ class Stream(Model):
     max_messages: Annotated[int, Field(ge=1, le=10**12)] | None = None
     """The oldest messages go past this count; approximated by size on RabbitMQ."""
 
-    consumers: tuple[StreamConsumer, ...] = Field(
-        default=(), max_length=16, json_schema_extra={"x-kubernetes-list-map-keys": ["group"]}
+    consumers: Annotated[tuple[StreamConsumer, ...], Unique("group")] = Field(
+        default=(), max_length=16
     )
     """Groups that are pushed to the worker; any other group pulls over HTTP."""
 
@@ -180,14 +180,10 @@ class Retry(Model):
 class Errors(Model):
     """Error codes whose class differs from the built-in table."""
 
-    permanent: tuple[ErrorCode, ...] = Field(
-        default=(), max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}
-    )
+    permanent: Annotated[tuple[ErrorCode, ...], Unique()] = Field(default=(), max_length=64)
     """Never retried: straight to the dead letters."""
 
-    transient: tuple[ErrorCode, ...] = Field(
-        default=(), max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}
-    )
+    transient: Annotated[tuple[ErrorCode, ...], Unique()] = Field(default=(), max_length=64)
     """Retried."""
 
     rules = (
@@ -259,8 +255,8 @@ class NamedQueueSpec(Model):
     ephemeral: Ephemeral | None = None
     """Only with type ephemeral."""
 
-    subscriptions: tuple[Subscription, ...] = Field(
-        default=(), max_length=64, json_schema_extra={"x-kubernetes-list-map-keys": ["topic"]}
+    subscriptions: Annotated[tuple[Subscription, ...], Unique("topic")] = Field(
+        default=(), max_length=64
     )
     """Topics that the queue gets its own copy of."""
 

@@ -109,7 +109,8 @@ def _says(model: type[Model], path: Path, detail: ErrorDetails) -> str:
         return f"is not a field{_did_you_mean(model, path)}"
     if path != detail["loc"]:
         return f"({_shown(detail['input'])}) is neither a whole number nor text"
-    words = _WORDS.get(kind, detail["msg"]).format_map(detail.get("ctx", {}))
+    known = _WORDS.get(kind)
+    words = detail["msg"] if known is None else known.format_map(detail.get("ctx", {}))
     return words if kind == "too_long" else f"({_shown(detail['input'])}) {words}"
 
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from namedqueue.api.fields import DnsLabel, ErrorCode, JobId
 from namedqueue.api.metadata import ObjectMeta, name_rule
-from namedqueue.api.rules import ChangeRule, Model
+from namedqueue.api.rules import ChangeRule, Model, Unique
 from namedqueue.api.status import QueueRedriveStatus
 
 
@@ -22,9 +22,7 @@ class QueueRedriveSpec(Model):
     reason: ErrorCode | None = None
     """Only dead letters with this terminal reason."""
 
-    ids: tuple[JobId, ...] = Field(
-        default=(), max_length=1000, json_schema_extra={"x-kubernetes-list-type": "set"}
-    )
+    ids: Annotated[tuple[JobId, ...], Unique()] = Field(default=(), max_length=1000)
     """Only these jobs."""
 
     rate_per_second: Annotated[float, Field(gt=0, le=100_000)] | None = None

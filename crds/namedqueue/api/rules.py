@@ -105,7 +105,7 @@ class Between:
     ) -> JsonSchemaValue:
         least, most = (Duration.parse(text).milliseconds for text in (self.least, self.most))
         rule = {
-            "rule": cel(f"ms(self) >= {least} && ms(self) <= {most}"),
+            "rule": cel(f"[ms(self)].all(span, span >= {least} && span <= {most})"),
             "message": f"{{at}} {self._says}",
             "messageExpression": cel_sentence(f"{{at}} ({{self}}) {self._says}"),
         }
@@ -147,6 +147,37 @@ class Text:
         if len(text) > self.max_length or not re.fullmatch(self.pattern[1:-1], text):
             raise PydanticCustomError("text", "{hint}", {"hint": self.hint})
         return value
+
+
+@dataclass(frozen=True)
+class Unique:
+    """No two entries of a list are the same, or have the same value in the field `key`."""
+
+    key: str | None = None
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        if self.key is None:
+            return handler(schema) | {"x-kubernetes-list-type": "set"}
+        return handler(schema) | {
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": [self.key],
+        }
+
+    def _check(self, entries: tuple[Any, ...]) -> tuple[Any, ...]:
+        values = [entry if self.key is None else getattr(entry, self.key) for entry in entries]
+        twice = next((value for value in values if values.count(value) > 1), None)
+        if twice is not None:
+            raise PydanticCustomError(
+                "unique", "names {twice} twice; once is enough", {"twice": twice}
+            )
+        return entries
 
 
 def cel(expression: str) -> str:

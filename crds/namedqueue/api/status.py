@@ -1,11 +1,10 @@
 """What the operator reports about a resource: conditions, depths, counts."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
-from pydantic.config import JsonDict
 
-from namedqueue.api.rules import Model
+from namedqueue.api.rules import Model, Unique
 
 
 class Condition(Model):
@@ -28,9 +27,6 @@ class Condition(Model):
 
     observed_generation: int = 0
     """The spec's generation that the answer is about."""
-
-
-_BY_TYPE: JsonDict = {"x-kubernetes-list-map-keys": ["type"]}
 
 
 class Depth(Model):
@@ -63,7 +59,7 @@ class NamedQueueStatus(Model):
     observed_generation: int = 0
     """The spec's generation that this status is about."""
 
-    conditions: tuple[Condition, ...] = Field(default=(), json_schema_extra=_BY_TYPE)
+    conditions: Annotated[tuple[Condition, ...], Unique("type")] = ()
     """`Ready`, `TopologyReady`, `WorkersReady`, `ScalingActive`, `BrokerReachable`."""
 
     replicas: int = 0
@@ -100,5 +96,5 @@ class QueueRedriveStatus(Model):
     remaining: int = 0
     """Jobs still to go."""
 
-    conditions: tuple[Condition, ...] = Field(default=(), json_schema_extra=_BY_TYPE)
+    conditions: Annotated[tuple[Condition, ...], Unique("type")] = ()
     """`Complete`, `Progressing`, `Aborted`."""

@@ -1,0 +1,60 @@
+# Every target does its own set-up. `make help` lists them.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+python := hack/python
+pytest := $(python) -m pytest
+# Two workers: the machines that run this have two cores. Servers are shared between them.
+parallel ?= -n 2
+sources := crds operator sidecar spark cli hack tests
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
+
+.PHONY: install
+install: ## make .venv with the project and its tools
+	@hack/venv
+
+.PHONY: lint
+lint: ## style, types, import directions, generated files
+	@hack/venv
+	.venv/bin/ruff format --check $(sources)
+	.venv/bin/ruff check $(sources)
+	.venv/bin/mypy $(sources)
+	.venv/bin/lint-imports
+	hack/generate --check
+
+.PHONY: format
+format: ## let ruff format and mend what it can
+	@hack/venv
+	.venv/bin/ruff format $(sources)
+	.venv/bin/ruff check --fix $(sources)
+
+.PHONY: generate
+generate: ## write the CRDs and the reference pages from the models
+	hack/generate
+
+.PHONY: lock
+lock: ## write requirements.lock anew
+	@hack/venv
+	hack/lock
+
+.PHONY: test
+test: lint ## everything that needs no pods, on real servers
+	$(pytest) $(parallel) tests/unit tests/broker tests/control_plane
+
+.PHONY: e2e
+e2e: ## real pods on a real cluster
+	$(pytest) tests/e2e
+
+.PHONY: soak
+soak: ## the full counts of the acceptance lists
+	NQ_SCALE=full $(pytest) $(parallel) --timeout 3600 tests/unit tests/broker tests/control_plane
+
+.PHONY: bench
+bench: ## benchmarks; not part of the tests
+	@for bench in hack/bench/*.py; do echo "== $$bench"; $(python) "$$bench" || exit 1; done
+
+.PHONY: docs
+docs: generate ## write the reference pages

@@ -1,0 +1,1 @@
+"""What is written by machine: each generator returns the files it owns, as text by path."""
