@@ -164,6 +164,7 @@ def _configuration(ports: Ports, login: tuple[str, str]) -> dict[str, str]:
         "vm_memory_high_watermark.relative": MEMORY_LIMIT,
         "log.console": "true",
         "log.console.level": "info",
+        "log.console.use_colors": "off",
         "log.file": "false",
     }
 
