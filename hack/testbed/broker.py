@@ -92,13 +92,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="hack/broker", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     verbs = parser.add_subparsers(required=True, metavar="up|down|status|logs|url")
-    for verb, run in (
-        ("up", _up),
-        ("down", _down),
-        ("status", _status),
-        ("logs", _logs),
-        ("url", _url),
-    ):
+    actions = {"up": _up, "down": _down, "status": _status, "logs": _logs, "url": _url}
+    for verb, run in actions.items():
         sub = verbs.add_parser(verb)
         sub.set_defaults(run=run)
         sub.add_argument("--version", choices=rabbitmq.VERSIONS, required=verb == "up")
