@@ -1,27 +1,25 @@
 """The CustomResourceDefinitions, made from the models.
 
 Pydantic's JSON Schema becomes the structural schema that the API server wants: references
-inlined, optional fields without null, defaults as a manifest writes them, rules as CEL. Nothing is
-written here that a model already says.
+inlined, optional fields without null, and every rule's sentence with its place filled in. Nothing
+is written here that a model already says.
 """
 
-import re
-from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from namedqueue.api import GROUP, VERSION
 from namedqueue.api.namedqueue import NamedQueue
 from namedqueue.api.redrive import QueueRedrive
-from namedqueue.api.rules import Model, cel, cel_sentence
+from namedqueue.api.rules import VALIDATIONS, Model
 
 Json: TypeAlias = dict[str, Any]
 
 _KEPT = (
     "type",
     "description",
-    "default",
     "enum",
     "pattern",
     "minLength",
@@ -30,9 +28,12 @@ _KEPT = (
     "maximum",
     "maxItems",
     "required",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-list-type",
+    "x-kubernetes-preserve-unknown-fields",
 )
-_VALUE = re.compile(r" \(?\{self[.\w]*\}\)?")
-_ANY_VALUE = TypeAdapter(Any)
+_LONGEST_NAME = 253
 
 
 def named_queue_crd() -> Json:
@@ -109,109 +110,61 @@ def _column(name: str, kind: str, path: str, *, wide: bool = False) -> Json:
 
 def structural_schema(model: type[Model]) -> Json:
     """Return the schema of a whole resource; Kubernetes itself knows its metadata."""
-    schema = _object(model, at="")
-    schema["properties"] |= {
+    generated = model.model_json_schema(schema_generator=_WithWrittenDefaults)
+    of_kubernetes = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
-        "metadata": {"type": "object"},
-    }
-    schema["required"] = [name for name in schema["required"] if name != "metadata"]
-    if not schema["required"]:
-        del schema["required"]
-    return schema
-
-
-def _object(model: type[Model], at: str) -> Json:
-    generated = model.model_json_schema(by_alias=True)
-    schema: Json = {
-        "type": "object",
-        "description": generated["description"],
-        "properties": {
-            str(info.alias): _field(model, name, generated, at)
-            for name, info in model.model_fields.items()
+        # The bound lets the API server reckon what a rule on the name can cost.
+        "metadata": {
+            "type": "object",
+            "properties": {"name": {"type": "string", "maxLength": _LONGEST_NAME}},
         },
-        "required": generated.get("required", []),
     }
-    if not schema["required"] and at:
-        del schema["required"]
-    rules = [_validation(rule.cel, rule.says, at) for rule in model.rules]
-    rules += [_change_validation(rule.cel, rule.says, at) for rule in model.change_rules]
-    return schema | ({"x-kubernetes-validations": rules} if rules else {})
+    ours = {name: generated["properties"][name] for name in ("spec", "status")}
+    required = [name for name in generated["required"] if name in ours]
+    generated |= {"properties": of_kubernetes | ours, "required": required}
+    return _structural(generated, generated["$defs"], at="")
 
 
-def _field(model: type[Model], name: str, generated: Json, at: str) -> Json:
-    info = model.model_fields[name]
-    alias = str(info.alias)
-    here = f"{at}.{alias}" if at else alias
-    raw = _without_null(generated["properties"][alias])
-    schema = _value(raw, info.annotation, here)
-    if info.description:
-        schema["description"] = info.description
-    schema.pop("default", None)
-    default = info.get_default(call_default_factory=True, validated_data={})
-    if not info.is_required() and default is not None and alias != "metadata":
-        schema["default"] = {} if isinstance(default, Model) else _plain(default)
+def _structural(generated: Json, definitions: Json, at: str) -> Json:
+    """Translate one generated schema, which sits at a place such as `spec.retry`."""
+    raw = _inlined(generated, definitions)
+    schema = {key: raw[key] for key in _KEPT if raw.get(key) not in (None, [])}
+    if "exclusiveMinimum" in raw:
+        schema |= {"minimum": raw["exclusiveMinimum"], "exclusiveMinimum": True}
+    if "properties" in raw:
+        schema["properties"] = {
+            name: _structural(field, definitions, f"{at}.{name}" if at else name)
+            for name, field in raw["properties"].items()
+        }
+    if "items" in raw:
+        schema["items"] = _structural(raw["items"], definitions, f"{at}[]")
+    if VALIDATIONS in raw:
+        schema[VALIDATIONS] = [
+            {key: text.replace("{at}", at) for key, text in rule.items()}
+            for rule in raw[VALIDATIONS]
+        ]
+    if raw.get("default") is not None:
+        schema["default"] = raw["default"]
     return schema
 
 
-def _value(raw: Json, annotation: Any, at: str) -> Json:
-    """Translate one generated schema; models inside are taken from their own class."""
-    below = next(_models_in(annotation), None)
-    if raw.get("type") == "array":
-        items = _object(below, f"{at}[]") if below else _value(raw["items"], None, f"{at}[]")
-        return {"type": "array", "items": items} | _limits(raw, at, skip=("type",))
-    if below is not None:
-        return _object(below, at)
-    return _limits(raw, at)
+def _inlined(raw: Json, definitions: Json) -> Json:
+    """Put the one real member of an optional field, or what a reference names, in its place.
+
+    What stands beside it is about the field and wins over what the type says of itself.
+    """
+    members = [member for member in raw.get("anyOf", ()) if member != {"type": "null"}]
+    if len(members) == 1:
+        return _inlined(members[0], definitions) | raw
+    named: Json = definitions[raw["$ref"].rpartition("/")[2]] if "$ref" in raw else {}
+    return named | raw
 
 
-def _limits(raw: Json, at: str, skip: tuple[str, ...] = ()) -> Json:
-    """Keep what a structural schema knows, and put the place into every sentence."""
-    kept = {key: raw[key] for key in _KEPT if key in raw and key not in skip}
-    if "const" in raw:
-        kept |= {"type": "string", "enum": [raw["const"]]}
-    if "exclusiveMinimum" in raw:
-        kept |= {"minimum": raw["exclusiveMinimum"], "exclusiveMinimum": True}
-    kept |= {key: value for key, value in raw.items() if key.startswith("x-kubernetes-")}
-    if "x-kubernetes-validations" in kept:
-        kept["x-kubernetes-validations"] = [
-            {key: text.replace("{at}", at) for key, text in rule.items()}
-            for rule in kept["x-kubernetes-validations"]
-        ]
-    return kept
+class _WithWrittenDefaults(GenerateJsonSchema):
+    """Gives each default in full, as a manifest writes it; rules are checked on defaults too."""
 
-
-def _validation(expression: str, says: str, at: str) -> Json:
-    sentence = says.replace("{at}.", f"{at}." if at else "").replace("{at}", at)
-    plain = _without_values(sentence)
-    rule = {"rule": cel(expression), "message": plain}
-    if plain != sentence:
-        rule["messageExpression"] = cel_sentence(sentence)
-    return rule
-
-
-def _change_validation(expression: str, says: str, at: str) -> Json:
-    return {"rule": cel(expression), "message": says.replace("{at}", at)}
-
-
-def _without_values(sentence: str) -> str:
-    """Leave out the values; the API server falls back to this when it cannot compute them."""
-    return _VALUE.sub("", sentence)
-
-
-def _without_null(raw: Json) -> Json:
-    """Take the one real member of an optional field."""
-    members = [member for member in raw.get("anyOf", []) if member != {"type": "null"}]
-    return raw | members[0] if len(members) == 1 else raw
-
-
-def _models_in(annotation: Any) -> Iterator[type[Model]]:
-    if isinstance(annotation, type) and issubclass(annotation, Model):
-        yield annotation
-    for part in getattr(annotation, "__args__", ()):
-        yield from _models_in(part)
-
-
-def _plain(value: Any) -> Any:
-    plain = _ANY_VALUE.dump_python(value, mode="json")
-    return str(value) if isinstance(plain, Mapping) else plain
+    def encode_default(self, dft: Any) -> Any:
+        return TypeAdapter(type(dft)).dump_python(
+            dft, mode="json", by_alias=True, exclude_none=True
+        )

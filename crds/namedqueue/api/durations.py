@@ -16,7 +16,7 @@ PATTERN = r"^(0|[1-9][0-9]{0,8})(ms|s|m|h|d)$"
 MAX_LENGTH = 11
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_TEXT = re.compile(PATTERN)
+_TEXT = re.compile(PATTERN[1:-1])
 
 
 @dataclass(frozen=True, order=True)
@@ -29,8 +29,8 @@ class Duration:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `250ms`, `1s`, `30m`, `12h` or `90d`; anything else is a ValueError."""
-        match = _TEXT.match(text)
-        if match is None or match.end() != len(text):
+        match = _TEXT.fullmatch(text)
+        if match is None:
             raise ValueError(
                 f"{text!r} is not a duration; write one number and one unit, as in 90s"
             )

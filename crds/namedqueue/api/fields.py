@@ -87,7 +87,7 @@ JobId: TypeAlias = Annotated[
 ]
 StartPosition: TypeAlias = Annotated[
     int | str,
-    WithJsonSchema({"x-kubernetes-int-or-string": True, "minimum": 0}),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "minimum": 0, "maximum": 10**18 - 1}),
     Text(
         pattern=rf"^(first|last|next|[0-9]{{1,18}}|{_DATE}T{_TIME}Z)$",
         max_length=40,

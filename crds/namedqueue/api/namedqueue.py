@@ -126,9 +126,10 @@ class Stream(Model):
 
     rules = (
         Rule(
+            # A part of a byte is rounded up to a whole one, so all above 0 is at least 1.
             cel="!has(self.maxBytes) || (quantity(string(self.maxBytes))"
-            ".compareTo(quantity('1')) >= 0 && quantity(string(self.maxBytes))"
-            ".compareTo(quantity('4Ei')) <= 0)",
+            ".isGreaterThan(quantity('0')) && !quantity(string(self.maxBytes))"
+            ".isGreaterThan(quantity('4Ei')))",
             holds=lambda self: self.max_bytes is None or 1 <= self.max_bytes.bytes <= 4 * 1024**6,
             says="{at}.maxBytes ({self.maxBytes}) is out of range; write a size from 1 to 4Ei",
         ),

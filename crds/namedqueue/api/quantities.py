@@ -1,23 +1,27 @@
 """Sizes as Kubernetes quantities: `512Ki`, `10Gi`, `1.5G`, or a plain number of bytes."""
 
+import math
 import re
 from dataclasses import dataclass, field
-from decimal import ROUND_CEILING, Decimal
+from fractions import Fraction
 from typing import Any, Self
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError, core_schema
 
-PATTERN = r"^[0-9]{1,15}(\.[0-9]{1,9})?(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
+PATTERN = r"^([0-9]{1,19}(?:\.[0-9]{1,9})?)(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
+MAX_LENGTH = 31
 
-_UNITS = {"": 1} | {
-    f"{letter}{binary}": (1024 if binary else 1000) ** power
-    for power, letter in enumerate("kMGTPE", start=1)
-    for binary in ("", "i")
+_TEXT = re.compile(PATTERN[1:-1])
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18} | {
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+    "Pi": 2**50,
+    "Ei": 2**60,
 }
-_UNITS["Ki"] = _UNITS.pop("ki")
-_TEXT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
 
 
 @dataclass(frozen=True, order=True)
@@ -34,8 +38,7 @@ class Quantity:
         if match is None:
             raise ValueError(f"{text!r} is not a size; write bytes or a quantity, as in 10Gi")
         number, unit = match.groups(default="")
-        exact = Decimal(number) * _UNITS[unit]
-        return cls(int(exact.to_integral_value(rounding=ROUND_CEILING)), text)
+        return cls(math.ceil(Fraction(number) * _UNITS[unit]), text)
 
     def __str__(self) -> str:
         return self.text
@@ -52,7 +55,7 @@ class Quantity:
     def __get_pydantic_json_schema__(
         cls, _schema: core_schema.CoreSchema, _handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        return {"x-kubernetes-int-or-string": True, "pattern": PATTERN, "maxLength": 28}
+        return {"x-kubernetes-int-or-string": True, "pattern": PATTERN, "maxLength": MAX_LENGTH}
 
     @classmethod
     def _validate(cls, value: Any) -> Self:

@@ -98,7 +98,8 @@ def _problems(model: type[Model], error: ValidationError) -> Iterator[Problem]:
 def _place(detail: ErrorDetails) -> Path:
     """Drop what pydantic adds to a path for a member of a union."""
     path = detail["loc"]
-    return path[:-1] if path and path[-1] in _UNION_MEMBERS else path
+    in_union = detail["type"] != "extra_forbidden" and path and path[-1] in _UNION_MEMBERS
+    return path[:-1] if in_union else path
 
 
 def _says(model: type[Model], path: Path, detail: ErrorDetails) -> str:

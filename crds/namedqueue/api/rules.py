@@ -9,7 +9,7 @@ where the model sits (`spec.retry`) and `{self.delay}` is the value that was wri
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -26,8 +26,11 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from namedqueue.api.durations import Duration
 
+VALIDATIONS = "x-kubernetes-validations"
+
 _MILLISECONDS = re.compile(r"ms\(([\w.]+)\)")
 _PLACEHOLDER = re.compile(r"\{self((?:\.\w+)*)\}")
+_VALUE = re.compile(r" \(?\{self[.\w]*\}\)?")
 
 
 @dataclass(frozen=True)
@@ -67,13 +70,13 @@ class Model(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _lists_become_tuples_and_nulls_mean_absent(cls, value: Any) -> Any:
+    def _as_the_api_server_reads_it(cls, value: Any) -> Any:
+        """Take a null in a known field for an absent one, and 5.0 for 5."""
         if not isinstance(value, Mapping):
             return value
+        known = {info.alias for info in cls.model_fields.values()}
         return {
-            key: tuple(item) if isinstance(item, list) else item
-            for key, item in value.items()
-            if item is not None
+            key: _plain(item) for key, item in value.items() if item is not None or key not in known
         }
 
     @model_validator(mode="after")
@@ -83,9 +86,19 @@ class Model(BaseModel):
             raise PydanticCustomError("rules", "{sentences}", {"sentences": broken})
         return self
 
-    def forbidden_changes(self, before: Self) -> tuple[str, ...]:
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        generated = handler.resolve_ref_schema(handler(schema))
+        rules = [_validation(rule.cel, rule.says) for rule in cls.rules]
+        rules += [_validation(rule.cel, rule.says) for rule in cls.change_rules]
+        return generated | ({VALIDATIONS: rules} if rules else {})
+
+    def forbidden_changes(self, before: Self, at: str = "spec") -> tuple[str, ...]:
         """Say what an update from `before` to this would change that can never change."""
-        return tuple(rule.says for rule in self.change_rules if not rule.holds(self, before))
+        broken = (rule.says for rule in self.change_rules if not rule.holds(self, before))
+        return tuple(says.replace("{at}", at) for says in broken)
 
 
 @dataclass(frozen=True)
@@ -104,12 +117,11 @@ class Between:
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         least, most = (Duration.parse(text).milliseconds for text in (self.least, self.most))
-        rule = {
-            "rule": cel(f"[ms(self)].all(span, span >= {least} && span <= {most})"),
-            "message": f"{{at}} {self._says}",
-            "messageExpression": cel_sentence(f"{{at}} ({{self}}) {self._says}"),
-        }
-        return handler(schema) | {"x-kubernetes-validations": [rule]}
+        rule = _validation(
+            f"[ms(self)].all(span, span >= {least} && span <= {most})",
+            f"{{at}} ({{self}}) {self._says}",
+        )
+        return handler(schema) | {VALIDATIONS: [rule]}
 
     def _check(self, value: Duration) -> Duration:
         if not Duration.parse(self.least) <= value <= Duration.parse(self.most):
@@ -186,24 +198,29 @@ def cel(expression: str) -> str:
 
 
 def cel_sentence(template: str) -> str:
-    """Turn a sentence with `{self.field}` placeholders into a CEL string expression."""
-    return " + ".join(_cel_pieces(template))
+    """Turn a sentence with `{self.field}` placeholders into a CEL string expression.
+
+    By `format`, for the API server knows what that costs; a sum of strings it takes for endless.
+    """
+    literal = template.replace("\\", "\\\\").replace("'", "\\'").replace("%", "%%")
+    values = ", ".join(f"self{path}" for path in _PLACEHOLDER.findall(template))
+    return f"'{_PLACEHOLDER.sub('%s', literal)}'.format([{values}])"
 
 
-def _cel_pieces(template: str) -> Iterator[str]:
-    position = 0
-    for found in _PLACEHOLDER.finditer(template):
-        if found.start() > position:
-            yield _cel_literal(template[position : found.start()])
-        yield f"string(self{found[1]})"
-        position = found.end()
-    if position < len(template):
-        yield _cel_literal(template[position:])
+def _validation(expression: str, says: str) -> dict[str, str]:
+    """Make the CRD's form of a rule, `{at}` still open.
+
+    `message` is the sentence without values: the API server's fallback when it cannot compute it.
+    """
+    plain = _VALUE.sub("", says)
+    rule = {"rule": cel(expression), "message": plain}
+    return rule if plain == says else rule | {"messageExpression": cel_sentence(says)}
 
 
-def _cel_literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _milliseconds_in_cel(value: str) -> str:
