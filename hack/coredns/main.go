@@ -1,6 +1,6 @@
 // Command coredns is CoreDNS with only what a test cluster asks of it: names of
 // Services and pods, answered inside the cluster. The stock program links every
-// cloud's client and is five times the size.
+// cloud's client and is twice the size.
 package main
 
 import (

@@ -82,7 +82,11 @@ def mirror() -> str:
 def only_one(what: str) -> Iterator[None]:
     """Let one process at a time do this, on the whole machine."""
     with (cache_dir("locks") / f"{what}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with step(f"waiting for another process to finish with {what}"):
+                fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

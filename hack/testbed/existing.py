@@ -7,8 +7,9 @@ import os
 import shutil
 from pathlib import Path
 
+from testbed.kubectl import Kubectl
 from testbed.localcluster import binaries
-from testbed.processes import TestbedError, run
+from testbed.processes import TestbedError
 
 
 class ExistingCluster:
@@ -70,9 +71,7 @@ class ExistingCluster:
         return [f"server      {server}", f"kubeconfig  {self.kubeconfig}"]
 
     def _ask(self, *arguments: str) -> str:
-        options = [f"--kubeconfig={self.kubeconfig}", "--request-timeout=10s"]
-        command: list[str | Path] = [self.kubectl, *options, *arguments]
-        return run(command, what=f"kubectl {arguments[0]} with {self.kubeconfig}")
+        return Kubectl(self.kubectl, self.kubeconfig)("--request-timeout=10s", *arguments)
 
 
 def find() -> ExistingCluster | None:

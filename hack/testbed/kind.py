@@ -5,6 +5,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+from testbed.kubectl import Kubectl
 from testbed.localcluster import binaries
 from testbed.paths import state_dir
 from testbed.processes import TestbedError, run
@@ -51,9 +52,8 @@ class KindCluster:
     def start_node(self, name: str) -> None:
         """Start a stopped node again; return when it is Ready."""
         _docker("start", name)
-        config = f"--kubeconfig={self.kubeconfig}"
-        ready = ["wait", f"node/{name}", "--for=condition=Ready", "--timeout=120s"]
-        run([self.kubectl, config, *ready], what=f"waiting for {name}")
+        kubectl = Kubectl(self.kubectl, self.kubeconfig)
+        kubectl("wait", f"node/{name}", "--for=condition=Ready", "--timeout=120s")
 
     def stop(self) -> None:
         """Delete the cluster and forget it."""

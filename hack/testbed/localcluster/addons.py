@@ -32,22 +32,15 @@ _COREFILE = f"""\
 
 def apply(plan: Blueprint) -> None:
     """Create CoreDNS; it starts when there is a node."""
-    parts = [_account(), _role(), _role_binding(), _config(), _deployment(), _service(plan)]
-    document = {"apiVersion": "v1", "kind": "List", "items": parts}
-    controlplane.kubectl(plan.kubeconfig, "apply", "--filename=-", document=document)
+    parts = (_account(), _role(), _role_binding(), _config(), _deployment(), _service(plan))
+    controlplane.kubectl(plan).within(_NAMESPACE).apply(*parts)
 
 
 def wait(plan: Blueprint) -> None:
     """Wait until DNS answers."""
     with step("waiting for DNS"):
-        controlplane.kubectl(
-            plan.kubeconfig,
-            f"--namespace={_NAMESPACE}",
-            "wait",
-            "--for=condition=Available",
-            "--timeout=120s",
-            "deployment/coredns",
-        )
+        kubectl = controlplane.kubectl(plan).within(_NAMESPACE)
+        kubectl("rollout", "status", "deployment/coredns", "--timeout=120s")
 
 
 def _account() -> dict[str, object]:

@@ -7,14 +7,13 @@ an audit log of who asked for what.
 """
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
+from testbed.kubectl import Kubectl
 from testbed.localcluster import binaries, pki
 from testbed.localcluster.blueprint import Blueprint
 from testbed.ports import accepts
-from testbed.processes import Started, find, run, start, stop, wait_until
+from testbed.processes import Started, find, start, stop, wait_until
 from testbed.progress import step
 
 _AUDIT_POLICY = {
@@ -23,8 +22,6 @@ _AUDIT_POLICY = {
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata"}],
 }
-# Debian's etcd is too old for streamed lists; without this every watch begins with an error.
-QUIET_WATCHES = {"KUBE_FEATURE_WatchListClient": "false"}
 _ISSUER = "https://kubernetes.default.svc.cluster.local"
 
 
@@ -56,7 +53,7 @@ def wait_for_api(plan: Blueprint, apiserver: Started) -> None:
     """Wait until the API server says it is ready."""
     with step("waiting for the API server"):
         wait_until(
-            lambda: answers(plan.kubeconfig),
+            lambda: kubectl(plan).succeeds("get", "--raw", "/readyz"),
             what="the API server is ready",
             deadline=120,
             watching=apiserver,
@@ -65,18 +62,17 @@ def wait_for_api(plan: Blueprint, apiserver: Started) -> None:
 
 def begin_controllers(plan: Blueprint) -> Started:
     """Start the controllers, and the scheduler if there are nodes to schedule on."""
-    environment = {**os.environ, **QUIET_WATCHES}
     if plan.node_count:
-        start("kube-scheduler", _scheduler(plan), plan.folder, env=environment)
-    return start("kube-controller-manager", _controller_manager(plan), plan.folder, env=environment)
+        start("kube-scheduler", _scheduler(plan), plan.folder)
+    return start("kube-controller-manager", _controller_manager(plan), plan.folder)
 
 
 def wait_for_controllers(plan: Blueprint, controllers: Started) -> None:
     """Wait until controllers act: the default namespace has its account and its CA."""
     with step("waiting for the controllers"):
         wait_until(
-            lambda: kubectl_succeeds(
-                plan.kubeconfig, "get", "serviceaccount/default", "configmap/kube-root-ca.crt"
+            lambda: kubectl(plan).succeeds(
+                "get", "serviceaccount/default", "configmap/kube-root-ca.crt"
             ),
             what="the controllers made the default service account",
             deadline=120,
@@ -87,7 +83,7 @@ def wait_for_controllers(plan: Blueprint, controllers: Started) -> None:
 def end(plan: Blueprint) -> None:
     """Stop the whole control plane, the one who stores last."""
     for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
-        # A test bed's data is thrown away: nothing is lost by a short grace.
+        # Nothing is lost by a short grace: the data is about to be thrown away.
         stop(name, plan.folder, grace=3)
 
 
@@ -99,24 +95,9 @@ def components(plan: Blueprint) -> dict[str, Started | None]:
     return {name: find(name, plan.folder) for name in names}
 
 
-def answers(kubeconfig: Path) -> bool:
-    """Tell whether the API server behind this kubeconfig is ready."""
-    return kubectl_succeeds(kubeconfig, "get", "--raw", "/readyz")
-
-
-def kubectl_succeeds(kubeconfig: Path, *arguments: str) -> bool:
-    command: list[str | Path] = [binaries.path("kubectl"), "--kubeconfig", kubeconfig]
-    command += ["--request-timeout=5s", *arguments]
-    return subprocess.run(command, check=False, capture_output=True).returncode == 0
-
-
-def kubectl(kubeconfig: Path, *arguments: str, document: object | None = None) -> str:
-    """Run kubectl, with a document on its standard input if given; return what it prints."""
-    return run(
-        [binaries.path("kubectl"), "--kubeconfig", kubeconfig, *arguments],
-        what=f"kubectl {' '.join(arguments)}",
-        stdin=None if document is None else json.dumps(document),
-    )
+def kubectl(plan: Blueprint) -> Kubectl:
+    """Return kubectl as the cluster's administrator."""
+    return Kubectl(binaries.path("kubectl"), plan.kubeconfig)
 
 
 def _server_names(plan: Blueprint) -> list[str]:
@@ -158,6 +139,8 @@ def _etcd(plan: Blueprint) -> list[str]:
         "--peer-client-cert-auth",
         *(f"--{option}" for option in server),
         *(f"--peer-{option}" for option in server),
+        # A test bed's data need not survive a power cut.
+        "--unsafe-no-fsync",
         "--logger=zap",
         "--log-level=warn",
     ]
@@ -225,6 +208,8 @@ def _controller_manager(plan: Blueprint) -> list[str | Path]:
         f"--service-account-private-key-file={keys / 'service-accounts.key'}",
         f"--cluster-signing-cert-file={keys / 'ca.crt'}",
         f"--cluster-signing-key-file={keys / 'ca.key'}",
+        # Debian's etcd is too old for streamed lists: each watch would begin with an error.
+        "--feature-gates=WatchListClient=false",
         # A lost node is noticed in 20 s instead of 50: it is what tests wait for.
         "--node-monitor-grace-period=20s",
         "--node-monitor-period=2s",

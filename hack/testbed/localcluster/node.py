@@ -13,21 +13,23 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from testbed import processes
-from testbed.localcluster import binaries, cgroups, controlplane, images, network, pki
+from testbed.localcluster import binaries, cgroups, images, network, pki
 from testbed.localcluster.blueprint import Blueprint, NodePlan
 from testbed.localcluster.node_init import CONTAINERD_SOCKET
 from testbed.processes import Started, TestbedError, find, start, wait_until
 
 _ENDPOINT = f"unix://{CONTAINERD_SOCKET}"
-_KUBELET_MOUNT_POINT = Path("/var/lib/kubelet")
+_LOGS = Path("/var/log")
+_DISKS = (Path("/var/lib/containerd"), Path("/var/lib/kubelet"), Path("/var/lib/cni"))
 
 
 def begin(plan: Blueprint, node: NodePlan) -> None:
     """Start a node; return when its containerd takes images."""
     folder = _folder(plan, node)
-    for part in ("log", "cni", "kubelet", "containerd"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-    _KUBELET_MOUNT_POINT.mkdir(exist_ok=True)
+    (folder / "cni").mkdir(parents=True, exist_ok=True)
+    for mount_point, own in _own_folders(folder).items():
+        own.mkdir(parents=True, exist_ok=True)
+        mount_point.mkdir(exist_ok=True)
     cgroups.make(node.cgroup)
     _write_configuration(plan, node)
     started = start(
@@ -108,6 +110,12 @@ def _folder(plan: Blueprint, node: NodePlan) -> Path:
     return plan.folder / node.name
 
 
+def _own_folders(folder: Path) -> dict[Path, Path]:
+    """Return, for each place where a node's programs write, the folder it really is."""
+    disks = {place: folder / "disk" / place.name for place in _DISKS}
+    return {_LOGS: folder / "log", **disks}
+
+
 def _write_configuration(plan: Blueprint, node: NodePlan) -> None:
     folder = _folder(plan, node)
     authority = pki.open_authority(plan.pki, "ca")
@@ -121,7 +129,7 @@ def _write_configuration(plan: Blueprint, node: NodePlan) -> None:
         pair=client,
     )
     (folder / "containerd.toml").write_text(_containerd(folder))
-    _write_json(folder / "cni" / "10-pods.conflist", _cni(node, folder))
+    _write_json(folder / "cni" / "10-pods.conflist", _cni(node))
     _write_json(folder / "kubelet.json", _kubelet(plan, node))
     _write_json(folder / "kube-proxy.json", _kube_proxy(plan, node))
     _write_json(folder / "init.json", _init(plan, node))
@@ -132,7 +140,6 @@ def _init(plan: Blueprint, node: NodePlan) -> dict[str, object]:
     kubelet = [
         f"--config={folder / 'kubelet.json'}",
         f"--kubeconfig={folder / 'kubelet.kubeconfig'}",
-        f"--root-dir={folder / 'kubelet'}",
         f"--hostname-override={node.name}",
         f"--node-ip={node.address}",
     ]
@@ -140,11 +147,10 @@ def _init(plan: Blueprint, node: NodePlan) -> dict[str, object]:
         "name": node.name,
         "address": node.address,
         "routes": {each.pod_range: each.address for each in plan.nodes if each != node},
-        "log_folder": str(folder / "log"),
+        "mounts": {str(point): str(own) for point, own in _own_folders(folder).items()},
         "environment": {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": str(folder),
-            **controlplane.QUIET_WATCHES,
         },
         "services": {
             "containerd": ["containerd", f"--config={folder / 'containerd.toml'}"],
@@ -162,8 +168,6 @@ def _containerd(folder: Path) -> str:
     cri = 'plugins."io.containerd.grpc.v1.cri"'
     return f"""\
 version = 2
-root = "{folder / "containerd"}"
-state = "/run/containerd"
 disabled_plugins = [
   "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
   "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
@@ -189,7 +193,7 @@ SystemdCgroup = false
 """
 
 
-def _cni(node: NodePlan, folder: Path) -> dict[str, object]:
+def _cni(node: NodePlan) -> dict[str, object]:
     """Route to each pod instead of bridging: then Services work without br_netfilter."""
     return {
         "cniVersion": "0.4.0",
@@ -202,7 +206,6 @@ def _cni(node: NodePlan, folder: Path) -> dict[str, object]:
                     "type": "host-local",
                     "ranges": [[{"subnet": node.pod_range}]],
                     "routes": [{"dst": "0.0.0.0/0"}],
-                    "dataDir": str(folder / "addresses"),
                 },
             },
             {"type": "portmap", "capabilities": {"portMappings": True}},
@@ -257,6 +260,7 @@ def _kube_proxy(plan: Blueprint, node: NodePlan) -> dict[str, object]:
         "clientConnection": {"kubeconfig": str(plan.folder / "kube-proxy.kubeconfig")},
         "clusterCIDR": plan.pod_range,
         "mode": "iptables",
+        "nodePortAddresses": ["primary"],
         "iptables": {"minSyncPeriod": "100ms"},
         "conntrack": {
             "maxPerCore": 0,

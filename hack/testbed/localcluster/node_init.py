@@ -25,7 +25,7 @@ def main() -> int:
     """Boot, then wait for the end."""
     spec = json.loads(Path(sys.argv[1]).read_text())
     socket.sethostname(spec["name"])
-    _set_up_mounts(Path(spec["log_folder"]))
+    _set_up_mounts(spec["mounts"])
     _set_up_network(spec)
     started = {}
     for name, command in spec["services"].items():
@@ -39,13 +39,13 @@ def main() -> int:
     return _bury(started)
 
 
-def _set_up_mounts(log_folder: Path) -> None:
-    """Give the node a /run, a /var/log and a /var/lib/kubelet of its own."""
+def _set_up_mounts(mounts: dict[str, str]) -> None:
+    """Give the node a /run of its own, and folders of its own where its programs write."""
+    # Private to the node since `unshare`; shared from here on, as pods with mounts expect.
     _run("mount", "--make-rshared", "/")
     _run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
-    _run("mount", "--bind", log_folder, "/var/log")
-    # The kubelet keeps its data elsewhere, but the socket of device plugins is fixed to here.
-    _run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/var/lib/kubelet")
+    for mount_point, own in mounts.items():
+        _run("mount", "--bind", own, mount_point)
 
 
 def _set_up_network(spec: dict[str, Any]) -> None:

@@ -123,8 +123,8 @@ class LocalCluster:
         wanted = [f"node/{name}" for name in names]
         with step(f"waiting for {', '.join(names)} to be Ready"):
             wait_until(
-                lambda: controlplane.kubectl_succeeds(
-                    self.kubeconfig, "wait", "--for=condition=Ready", "--timeout=2s", *wanted
+                lambda: controlplane.kubectl(self.plan).succeeds(
+                    "wait", "--for=condition=Ready", "--timeout=2s", *wanted
                 ),
                 what=f"{', '.join(names)} Ready",
                 deadline=120,
@@ -197,13 +197,13 @@ def _bring_up(cluster: LocalCluster) -> None:
 
 def _bring_up_nodes(cluster: LocalCluster) -> None:
     plan = cluster.plan
-    addons.apply(plan)
     with step(f"starting {plan.node_count} node(s)"):
         for each in plan.nodes:
             node.begin(plan, each)
         network.route(plan, plan.nodes)
         for archive in (images.pause(), images.coredns()):
             cluster.load_image(archive)
+    addons.apply(plan)
     cluster.wait_for_nodes(cluster.node_names)
     addons.wait(plan)
 
