@@ -1,0 +1,1 @@
+"""Brokers: one port, several adapters."""

@@ -1,0 +1,66 @@
+"""Jobs that come again because a connection was lost.
+
+What was acknowledged just before a loss may not have been heard by the broker, and what the app
+was working on is given out again. Both are recognised here, so that neither runs twice. Only jobs
+that the broker marks as redelivered are ever looked up, and the time of enqueueing is part of the
+comparison: strangers may give all their jobs one id, and dropping a job that only looks like a
+copy would lose it.
+"""
+
+from collections import deque
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from namedqueue.envelope import CopyKey, Job
+
+REMEMBERED: Final = 10_000
+
+T = TypeVar("T")
+
+
+class _Copy(NamedTuple):
+    key: CopyKey
+    enqueued_at: int
+
+
+class Copies(Generic[T]):
+    """Remembers, for a while, what must not run again; `T` is what flies on as a stray."""
+
+    def __init__(self) -> None:
+        self._recently_acked: deque[_Copy] = deque(maxlen=REMEMBERED)
+        self._done: dict[_Copy, None] = {}
+        self._strays: dict[_Copy, T] = {}
+
+    def acked(self, job: Job) -> None:
+        """Remember a job whose acknowledgement may still get lost."""
+        self._recently_acked.append(_copy(job))
+
+    def connection_lost(self) -> None:
+        """Expect what was acknowledged lately to come again."""
+        for copy in self._recently_acked:
+            self._remember(copy)
+        self._recently_acked.clear()
+
+    def done(self, job: Job) -> None:
+        """Expect a job to come again that needs no attempt any more."""
+        self._remember(_copy(job))
+
+    def take_done(self, job: Job) -> bool:
+        """Tell whether this job is done already, once."""
+        return self._done.pop(_copy(job), True) is None
+
+    def stray(self, job: Job, flight: T) -> None:
+        """Expect a job to come again that the app is still working on."""
+        self._strays[_copy(job)] = flight
+
+    def take_stray(self, job: Job) -> T | None:
+        """Return the flight of a job that came again."""
+        return self._strays.pop(_copy(job), None)
+
+    def _remember(self, copy: _Copy) -> None:
+        self._done[copy] = None
+        while len(self._done) > REMEMBERED:
+            del self._done[next(iter(self._done))]
+
+
+def _copy(job: Job) -> _Copy:
+    return _Copy(job.copy_key, job.enqueued_at)

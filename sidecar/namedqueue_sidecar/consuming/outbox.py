@@ -1,0 +1,70 @@
+"""Publications on whose arrival a delivery waits.
+
+A job moves on by being published to its next stage, confirmed, and only then acknowledged. The
+outbox sees that through: it gathers the publications of one turn of the event loop into one
+batch, and sends again what did not arrive for as long as its delivery is still ours. When the
+delivery is void the broker gives the job out again, so there is nothing left to see through.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+from namedqueue_sidecar.brokers.port import Broker, Publication, Verdict
+
+Arrived: TypeAlias = Callable[[], None]
+StillOurs: TypeAlias = Callable[[], bool]
+
+_FIRST_PAUSE = 0.25
+_LONGEST_PAUSE = 5.0
+
+
+class _Letter(NamedTuple):
+    publication: Publication
+    arrived: Arrived
+    still_ours: StillOurs
+    pause: float = _FIRST_PAUSE
+
+
+class Outbox:
+    """Sends in batches, and again until it arrives."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._loop = asyncio.get_running_loop()
+        self._letters: list[_Letter] = []
+        self._under_way = 0
+
+    def __len__(self) -> int:
+        return len(self._letters) + self._under_way
+
+    def send(self, publication: Publication, arrived: Arrived, still_ours: StillOurs) -> None:
+        """Publish with the others of this turn; call `arrived` once it is confirmed."""
+        self._post(_Letter(publication, arrived, still_ours))
+
+    def _post(self, letter: _Letter) -> None:
+        if not self._letters:
+            self._loop.call_soon(self._flush)
+        self._letters.append(letter)
+
+    def _flush(self) -> None:
+        letters, self._letters = self._letters, []
+        self._under_way += len(letters)
+        self._broker.publish(
+            [letter.publication for letter in letters], partial(self._settle, letters)
+        )
+
+    def _settle(self, letters: Sequence[_Letter], verdicts: Sequence[Verdict]) -> None:
+        self._under_way -= len(letters)
+        for letter, verdict in zip(letters, verdicts, strict=True):
+            if verdict is Verdict.CONFIRMED:
+                letter.arrived()
+            elif letter.still_ours():
+                self._under_way += 1
+                self._loop.call_later(letter.pause, self._again, letter)
+
+    def _again(self, letter: _Letter) -> None:
+        self._under_way -= 1
+        if letter.still_ours():
+            self._post(letter._replace(pause=min(letter.pause * 2, _LONGEST_PAUSE)))

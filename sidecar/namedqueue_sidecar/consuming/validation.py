@@ -1,0 +1,32 @@
+"""Whether a payload is what the queue's JSON Schema promises."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import jsonschema_rs
+import orjson
+
+from namedqueue.envelope import Job
+
+ProblemWith: TypeAlias = Callable[[Job], str | None]
+
+
+def validator(schema: Mapping[str, Any] | None) -> ProblemWith:
+    """Return a function that says what is wrong with a job's payload, or None."""
+    if schema is None:
+        return lambda _job: None
+    compiled = jsonschema_rs.validator_for(dict(schema))
+
+    def problem_with(job: Job) -> str | None:
+        try:
+            payload = orjson.loads(job.payload)
+        except orjson.JSONDecodeError as error:
+            return f"the payload is not JSON: {error}"
+        try:
+            compiled.validate(payload)
+        except jsonschema_rs.ValidationError as error:
+            place = "".join(f"/{part}" for part in error.instance_path) or "the payload"
+            return f"{place}: {error.message}"
+        return None
+
+    return problem_with
