@@ -5,8 +5,6 @@ answer no more is kept than its meaning needs.
 """
 
 import asyncio
-import contextlib
-from collections.abc import Mapping
 
 import aiohttp
 from yarl import URL
@@ -90,12 +88,12 @@ class HttpApp:
 
 
 async def _read(response: aiohttp.ClientResponse) -> Answer:
-    headers: Mapping[str, str] = response.headers
-    body = b""
-    with contextlib.suppress(asyncio.IncompleteReadError):
-        body = await response.content.read(LARGEST_BODY + 1)
-    if len(body) > LARGEST_BODY:
+    headers = response.headers
+    try:
+        body = await response.content.readexactly(LARGEST_BODY + 1)
         response.close()
+    except asyncio.IncompleteReadError as whole:
+        body = whole.partial
     return Answer(
         status=response.status,
         content_type=headers.get("Content-Type", ""),
