@@ -15,9 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# Python warns about a Popen that is forgotten while its process runs; ours may outlive the caller.
-_begun: list[subprocess.Popen[bytes]] = []
-
 
 class TestbedError(Exception):
     """A part of the test bed could not do what was asked; the text says what to do."""
@@ -59,7 +56,8 @@ def start(
             cwd=cwd,
             start_new_session=True,
         )
-    _begun.append(process)
+    # It may outlive this program: without a return code Python would warn about that.
+    process.returncode = 0
     started_at = _start_time(process.pid)
     if started_at is None:
         raise TestbedError(f"{name} ended at once; see {log}")
