@@ -1,5 +1,13 @@
 """Topics: levels separated by `/`, and patterns where `+` is one level and a final `#` the rest."""
 
+import re
+from typing import Final
+
+LEVEL: Final = r"[A-Za-z0-9_:@$~-]+"
+LONGEST_TOPIC: Final = 200
+
+_TOPIC = re.compile(rf"{LEVEL}(/{LEVEL})*")
+
 
 def matches(pattern: str, topic: str) -> bool:
     """Tell whether a topic falls under a pattern; `a/#` covers `a` itself, as in MQTT and AMQP."""
@@ -20,3 +28,8 @@ def binding_key(pattern: str) -> str:
 def routing_key(topic: str) -> str:
     """Write a topic as an AMQP routing key."""
     return topic.replace("/", ".")
+
+
+def is_topic(text: str) -> bool:
+    """Tell whether a message can be published to this: a pattern without wildcards."""
+    return _TOPIC.fullmatch(text) is not None and len(text) <= LONGEST_TOPIC

@@ -5,10 +5,10 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import Field, WithJsonSchema
 
 from namedqueue.api.rules import Text
+from namedqueue.topics import LEVEL, LONGEST_TOPIC
 
 _DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?"
-_LEVEL = r"[A-Za-z0-9_:@$~-]+"
 
 DnsLabel: TypeAlias = Annotated[
     str,
@@ -29,8 +29,8 @@ ObjectName: TypeAlias = Annotated[
 TopicPattern: TypeAlias = Annotated[
     str,
     Text(
-        pattern=rf"^(#|({_LEVEL}|\+)(/({_LEVEL}|\+))*(/#)?)$",
-        max_length=200,
+        pattern=rf"^(#|({LEVEL}|\+)(/({LEVEL}|\+))*(/#)?)$",
+        max_length=LONGEST_TOPIC,
         hint=(
             "is not a topic pattern; separate levels by /, write + for one level "
             "and # only at the end for the rest, as in order/+/created"

@@ -1,0 +1,120 @@
+"""Triage without a store: what the broker's dead-letter queue holds, and the way back."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from namedqueue.deadletters import DeadLetterRecord
+from namedqueue.moments import rfc3339
+from namedqueue_sidecar.api.exchange import Request, Response, known_fields, read_json, reply
+from namedqueue_sidecar.api.messages import queue_key
+from namedqueue_sidecar.brokers.port import DeadLetters
+from namedqueue_sidecar.intake.problems import Problem, invalid
+from namedqueue_sidecar.plane import Plane
+
+_PAGE: Final = 100
+_LARGEST_PAGE: Final = 1000
+
+
+async def list_dead_letters(plane: Plane, request: Request) -> Response:
+    """Return a page of dead letters, oldest first."""
+    limit = _number(request.query, "limit", _PAGE, most=_LARGEST_PAGE)
+    reason, after = request.query.get("reason"), request.query.get("after")
+    letters = plane.broker.dead_letters(queue_key(plane, request))
+    found: list[DeadLetterRecord] = []
+    while len(found) < limit:
+        page, after = await letters.browse(after, limit - len(found))
+        found += [record for record in page if reason in (None, record.reason.code)]
+        if after is None:
+            break
+    return reply({"items": [record.document() for record in found], "next": after})
+
+
+async def group_dead_letters(plane: Plane, request: Request) -> Response:
+    """Count dead letters by reason, the most frequent first."""
+    counts: Counter[str] = Counter()
+    span: dict[str, tuple[int, int]] = {}
+    example: dict[str, DeadLetterRecord] = {}
+    async for record in _all(plane.broker.dead_letters(queue_key(plane, request))):
+        code, at = record.reason.code, record.dead_lettered_at
+        counts[code] += 1
+        first, last = span.get(code, (at, at))
+        span[code] = min(first, at), max(last, at)
+        example.setdefault(code, record)
+    items = [
+        {
+            "reason": code,
+            "count": count,
+            "message": example[code].reason.message,
+            "first": rfc3339(span[code][0]),
+            "last": rfc3339(span[code][1]),
+            "example": example[code].job.id,
+        }
+        for code, count in counts.most_common()
+    ]
+    return reply({"items": items, "next": None})
+
+
+async def show_dead_letter(plane: Plane, request: Request) -> Response:
+    """Return one dead letter with its whole story."""
+    letters = plane.broker.dead_letters(queue_key(plane, request))
+    record = await letters.find(request.parameters["id"])
+    if record is None:
+        raise _unknown(request)
+    return reply(record.document())
+
+
+async def discard_dead_letter(plane: Plane, request: Request) -> Response:
+    """Remove one dead letter for good."""
+    letters = plane.broker.dead_letters(queue_key(plane, request))
+    if not await letters.remove([request.parameters["id"]]):
+        raise _unknown(request)
+    return Response(204)
+
+
+async def redrive(plane: Plane, request: Request) -> Response:
+    """Send dead letters back: all, or by reason, by ids, up to a limit."""
+    key, wish = queue_key(plane, request), read_json(request)
+    known_fields(wish, "limit", "reason", "ids", "dryRun")
+    limit, reason, ids = wish.get("limit"), wish.get("reason"), wish.get("ids")
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise invalid("limit is not a whole number above 0")
+    if ids is not None and not (isinstance(ids, list) and all(type(one) is str for one in ids)):
+        raise invalid("ids is not a list of text")
+    if reason is not None and not isinstance(reason, str):
+        raise invalid("reason is not text")
+    wanted = None if ids is None else frozenset(ids)
+
+    def chosen(record: DeadLetterRecord) -> bool:
+        by_reason = reason in (None, record.reason.code)
+        return by_reason and (wanted is None or record.job.id in wanted)
+
+    letters = plane.broker.dead_letters(key)
+    if wish.get("dryRun") is True:
+        matched = [record async for record in _all(letters) if chosen(record)]
+        count = len(matched) if limit is None else min(limit, len(matched))
+        return reply({"queue": key.name, "matched": count, "redriven": 0})
+    return reply({"queue": key.name, "redriven": await letters.redrive(chosen, limit)})
+
+
+async def _all(letters: DeadLetters) -> AsyncIterator[DeadLetterRecord]:
+    after: str | None = None
+    while True:
+        page, after = await letters.browse(after, _LARGEST_PAGE)
+        for record in page:
+            yield record
+        if after is None:
+            return
+
+
+def _number(query: Any, name: str, default: int, most: int) -> int:
+    text = query.get(name, str(default))
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= most:
+        raise invalid(f"{name} is not a number from 1 to {most}")
+    return int(text)
+
+
+def _unknown(request: Request) -> Problem:
+    return Problem(
+        404, "UNKNOWN_DEAD_LETTER", f"there is no dead letter {request.parameters['id'][:255]}"
+    )

@@ -1,0 +1,98 @@
+"""Which path leads to which call.
+
+`{queue}` and `{id}` are one segment each; `{topic}` may hold slashes. The table is what the server
+dispatches by and what the OpenAPI document is made from.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeAlias
+from urllib.parse import unquote
+
+from namedqueue_sidecar.api import dead_letters, health, messages, queues
+from namedqueue_sidecar.api.exchange import Request, Response
+from namedqueue_sidecar.intake.problems import Problem
+from namedqueue_sidecar.plane import Plane
+
+Call: TypeAlias = Callable[[Plane, Request], Awaitable[Response]]
+
+
+class Route(NamedTuple):
+    """A method and a path, the call behind them, and the statuses it may answer with."""
+
+    method: str
+    path: str
+    call: Call
+    statuses: tuple[int, ...]
+
+
+ROUTES = (
+    Route("GET", "/v1/queues", queues.list_queues, (200,)),
+    Route("GET", "/v1/queues/{queue}", queues.show_queue, (200, 404)),
+    Route(
+        "POST",
+        "/v1/queues/{queue}/messages",
+        messages.enqueue,
+        (202, 400, 404, 413, 422, 429, 503),
+    ),
+    Route(
+        "POST",
+        "/v1/queues/{queue}/messages:batch",
+        messages.enqueue_batch,
+        (202, 207, 400, 404, 413, 503),
+    ),
+    Route(
+        "POST",
+        "/v1/topics/{topic}/messages",
+        messages.publish,
+        (202, 400, 404, 413, 422, 429, 503),
+    ),
+    Route(
+        "GET", "/v1/queues/{queue}/dead-letters", dead_letters.list_dead_letters, (200, 400, 404)
+    ),
+    Route(
+        "GET", "/v1/queues/{queue}/dead-letters/groups", dead_letters.group_dead_letters, (200, 404)
+    ),
+    Route("GET", "/v1/queues/{queue}/dead-letters/{id}", dead_letters.show_dead_letter, (200, 404)),
+    Route(
+        "DELETE",
+        "/v1/queues/{queue}/dead-letters/{id}",
+        dead_letters.discard_dead_letter,
+        (204, 404),
+    ),
+    Route("POST", "/v1/queues/{queue}/redrive", dead_letters.redrive, (200, 400, 404)),
+    Route("POST", "/drain", health.drain, (200,)),
+    Route("GET", "/wait-for-drain", health.wait_for_drain, (200,)),
+)
+OBSERVATION_ROUTES = (
+    Route("GET", "/healthz/live", health.live, (200,)),
+    Route("GET", "/healthz/ready", health.ready, (200, 503)),
+    Route("GET", "/metrics", health.metrics, (200,)),
+)
+"""Health and metrics, and nothing else, are also served on the pod's address."""
+
+
+class Table:
+    """Finds the route for a request."""
+
+    def __init__(self, routes: tuple[Route, ...]) -> None:
+        self._routes = [(re.compile(_pattern(route.path)), route) for route in routes]
+
+    def find(self, method: str, raw_path: str) -> tuple[Route, dict[str, str]]:
+        """Return the route and the path's parameters, or raise 404 or 405."""
+        allowed = []
+        for pattern, route in self._routes:
+            found = pattern.fullmatch(raw_path)
+            if found is None:
+                continue
+            if route.method == method:
+                return route, {name: unquote(value) for name, value in found.groupdict().items()}
+            allowed.append(route.method)
+        if allowed:
+            raise Problem(405, "METHOD_NOT_ALLOWED", f"this path takes {', '.join(allowed)}")
+        raise Problem(404, "UNKNOWN_PATH", "there is no such path; see /openapi.json")
+
+
+def _pattern(path: str) -> str:
+    pattern = re.escape(path).replace(r"\{topic\}", "(?P<topic>.+)")
+    return re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", pattern)

@@ -1,0 +1,119 @@
+"""The data plane as a whole: its broker, its queues, and a worker for each queue it works off.
+
+`apply` makes it what a set of manifests says, as often as they change. A queue that stays keeps
+its connection and its jobs in flight; only what differs is touched.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from namedqueue.api.namedqueue import NamedQueue
+from namedqueue.api.workers import Worker
+from namedqueue_sidecar.app.http import HttpApp
+from namedqueue_sidecar.brokers.port import Broker, QueueKey
+from namedqueue_sidecar.consuming.durable import DurableWorker
+from namedqueue_sidecar.consuming.validation import validator
+from namedqueue_sidecar.intake.jobs import Intake
+from namedqueue_sidecar.intake.sending import Sending
+
+_log = logging.getLogger(__name__)
+
+
+class _Worked:
+    """A queue that this plane works off: its worker and the app it calls."""
+
+    def __init__(self, queue: NamedQueue, spec: Worker, broker: Broker, share: float) -> None:
+        self.app = HttpApp(spec.port, spec.health_path)
+        self.address = (spec.port, spec.health_path)
+        self.worker = DurableWorker(queue, broker, self.app, share=share)
+
+    async def stop(self, patience: float) -> None:
+        await self.worker.drain(patience)
+        await self.app.close()
+
+
+@dataclass
+class Plane:
+    """What is served, and what is worked off."""
+
+    broker: Broker
+    namespace: str
+    share: float = 1.0
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    queues: dict[QueueKey, NamedQueue] = field(default_factory=dict)
+    draining: bool = False
+
+    def __post_init__(self) -> None:
+        self.sending = Sending(self.broker)
+        self.drained = asyncio.Event()
+        self._intakes: dict[QueueKey, Intake] = {}
+        self._worked: dict[QueueKey, _Worked] = {}
+
+    async def apply(self, queues: Iterable[NamedQueue], *, declare: bool, work: bool) -> None:
+        """Serve exactly these queues; declare them on the broker and work them off if asked to."""
+        wanted = {QueueKey(q.metadata.namespace, q.metadata.name): q for q in queues}
+        for key in self.queues.keys() - wanted.keys():
+            await self._stop_working(key, patience=30)
+            del self.queues[key], self._intakes[key]
+        for key, queue in wanted.items():
+            if self.queues.get(key) == queue:
+                continue
+            if declare:
+                await self.broker.declare(queue)
+            self.queues[key] = queue
+            self._intakes[key] = Intake(queue, validator(queue.spec.payload_schema))
+            await self._work_off(key, queue, wanted=work)
+
+    def intake(self, key: QueueKey) -> Intake | None:
+        """Return what makes jobs for a queue; None for an unknown one."""
+        return self._intakes.get(key)
+
+    @property
+    def workers(self) -> Mapping[QueueKey, DurableWorker]:
+        return {key: worked.worker for key, worked in self._worked.items()}
+
+    async def drain(self, patience: float) -> None:
+        """Finish what is in flight, hand back the rest, and say so; a second call only waits."""
+        if self.draining:
+            await self.drained.wait()
+            return
+        self.draining = True
+        await asyncio.gather(*(self._stop_working(key, patience) for key in tuple(self._worked)))
+        self.drained.set()
+
+    async def close(self) -> None:
+        """Drain at once and let go of the broker."""
+        await self.drain(patience=0)
+        await self.broker.close()
+
+    def missing(self) -> list[str]:
+        """Say what stands between this plane and its work, a sentence each; nothing if ready."""
+        reason = self.broker.unavailable
+        waiting = [
+            f"the app of {key} does not answer yet"
+            for key, worked in self._worked.items()
+            if not worked.worker.app_is_there
+        ]
+        stopping = ["draining"] if self.draining else []
+        return [*([f"broker: {reason}"] if reason else []), *waiting, *stopping]
+
+    async def _work_off(self, key: QueueKey, queue: NamedQueue, *, wanted: bool) -> None:
+        spec = queue.spec.worker
+        running = self._worked.get(key)
+        if not wanted or spec is None or queue.spec.type != "durable":
+            await self._stop_working(key, patience=30)
+        elif running is not None and running.address == (spec.port, spec.health_path):
+            running.worker.update(queue, self.share)
+        else:
+            await self._stop_working(key, patience=30)
+            self._worked[key] = _Worked(queue, spec, self.broker, self.share)
+            self._worked[key].worker.start()
+            _log.info("working off %s", key, extra={"action": "work", "queue": str(key)})
+
+    async def _stop_working(self, key: QueueKey, patience: float) -> None:
+        worked = self._worked.pop(key, None)
+        if worked is not None:
+            await worked.stop(patience)
