@@ -82,7 +82,7 @@ class DurableWorker:
         self._app = app
         self._now_ms = now_ms
         self._random = random
-        self._tally = Tally(*self.key)
+        self.tally = Tally(*self.key)
         self._outbox = Outbox(broker)
         self._gate = Gate(app, self._gate_moved)
         self._waiting: deque[tuple[Delivery, float]] = deque()
@@ -196,7 +196,7 @@ class DurableWorker:
         flight = _Flight(delivery, self._loop.time(), began_at)
         self._flights.add(flight)
         self._nothing_flies.clear()
-        self._tally.started(began_at - job.enqueued_at if job.attempt == 1 else None)
+        self.tally.started(began_at - job.enqueued_at if job.attempt == 1 else None)
         problem = self._problem_with(job)
         if problem is None:
             self._app.post(self._caller.call(job), partial(self._answered, flight))
@@ -210,7 +210,7 @@ class DurableWorker:
             stray.delivery = delivery
             return True
         if self._copies.take_done(delivery.job):
-            self._tally.copy_dropped()
+            self.tally.copy_dropped()
             self._ack(delivery)
             return True
         return False
@@ -223,7 +223,7 @@ class DurableWorker:
 
     def _conclude(self, flight: _Flight, outcome: Outcome) -> None:
         seconds = self._loop.time() - flight.began
-        self._tally.answered(outcome.kind, seconds)
+        self.tally.answered(outcome, seconds)
         self._learn(seconds)
         job, delivery = flight.job, flight.delivery
         if delivery is None:
@@ -232,7 +232,7 @@ class DurableWorker:
         match self._decide(job, outcome):
             case retry.Ack() | retry.Drop():
                 self._land(flight)
-                self._tally.ended(job.attempt, dead=False)
+                self.tally.ended(job.attempt, dead=False)
                 self._ack(delivery)
             case retry.Pause():
                 self._land(flight)
@@ -243,7 +243,7 @@ class DurableWorker:
                 self._move_on(flight, Main(self.key, job.retried(again, story), again.delay_ms))
             case retry.DeadLetter() as reason:
                 story = _record(flight, outcome, seconds)
-                self._tally.ended(job.attempt, dead=True)
+                self.tally.ended(job.attempt, dead=True)
                 self._move_on(flight, Dead(self.key, bury(job, reason, story, self._now_ms())))
 
     def _decide(self, job: Job, outcome: Outcome) -> retry.Decision:
@@ -282,7 +282,7 @@ class DurableWorker:
 
     def _hand_back(self, deliveries: Sequence[Delivery]) -> None:
         if deliveries:
-            self._tally.handed_back(len(deliveries))
+            self.tally.handed_back(len(deliveries))
             self._held.hand_back(deliveries)
 
     def _hand_back_waiting(self) -> None:

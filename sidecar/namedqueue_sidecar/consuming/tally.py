@@ -5,11 +5,12 @@ The children are looked up once for each queue, so that counting costs the hot p
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from namedqueue.outcomes import Kind
+from namedqueue.outcomes import Kind, Outcome
 
 _SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
 _ATTEMPTS = (1, 2, 3, 5, 10, 20, 50)
 _LABELS = ("namespace", "queue")
+_FAILED = (Kind.TRANSIENT, Kind.PERMANENT, Kind.UNKNOWN)
 
 _deliveries = Counter(
     "namedqueue_deliveries", "Attempts by what became of them.", (*_LABELS, "outcome")
@@ -35,9 +36,11 @@ _in_flight = Gauge("namedqueue_in_flight", "Jobs that the app is working on.", _
 
 
 class Tally:
-    """The metrics of one queue."""
+    """The metrics of one queue, and the same in plain numbers for a person who watches."""
 
     def __init__(self, namespace: str, queue: str) -> None:
+        self.processed = self.failed = self.dead = 0
+        self.last_error = ""
         self._outcomes = {kind: _deliveries.labels(namespace, queue, kind.value) for kind in Kind}
         self._dead = _dead.labels(namespace, queue)
         self._handed_back = _handed_back.labels(namespace, queue)
@@ -53,17 +56,23 @@ class Tally:
         if waited_ms is not None:
             self._waited.observe(max(0, waited_ms) / 1000)
 
-    def answered(self, kind: Kind, seconds: float) -> None:
+    def answered(self, outcome: Outcome, seconds: float) -> None:
         """Count what became of an attempt."""
         self._in_flight.dec()
-        self._outcomes[kind].inc()
+        self._outcomes[outcome.kind].inc()
         self._handler.observe(seconds)
+        if outcome.kind in _FAILED:
+            self.failed += 1
+            self.last_error = f"{outcome.code}: {outcome.message}"
 
     def ended(self, attempt: int, *, dead: bool) -> None:
         """Count a job that will not come back."""
         self._attempt.observe(attempt)
         if dead:
             self._dead.inc()
+            self.dead += 1
+        else:
+            self.processed += 1
 
     def handed_back(self, jobs: int) -> None:
         """Count jobs returned unstarted or unfinished."""
