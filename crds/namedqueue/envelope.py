@@ -7,7 +7,7 @@ here, on every publish.
 
 Both are on the path of every job. The payload is passed on by reference, the history stays
 unread, and `Job` is a named tuple because making a frozen dataclass of this many fields takes
-three times as long.
+several times as long.
 """
 
 from collections.abc import Callable, Mapping
