@@ -5,7 +5,7 @@ in common is a vhost, the topics that lead to their main exchange, and two users
 """
 
 from namedqueue.api.namedqueue import NamedQueue, NamedQueueSpec
-from namedqueue.topology import durable, ephemeral, fifo, permissions, stream, topics
+from namedqueue.topology import durable, ephemeral, fifo, permissions, stream, subscriptions
 from namedqueue.topology.broker import Broker, Tenancy
 from namedqueue.topology.model import Topology, Vhost, combine
 from namedqueue.topology.names import Names
@@ -22,7 +22,7 @@ def compile(queue: NamedQueue, broker: Broker) -> Topology:  # noqa: A001  # «t
     shared = broker.tenancy is Tenancy.SHARED
     return combine(
         _stages(names, queue.spec, broker.version),
-        topics.subscribed(names, queue.spec.subscriptions, mqtt_bridge=broker.mqtt_bridge),
+        subscriptions.bound(names, queue.spec.subscriptions, mqtt_bridge=broker.mqtt_bridge),
         _in_a_given_vhost(broker.vhost) if shared else permissions.users(names, queue.spec),
         vhost=Vhost(broker.vhost, managed=False) if shared else Vhost(names.vhost),
     )

@@ -77,11 +77,6 @@ def is_shared(exchange: str) -> bool:
     return exchange in {TOPICS, MQTT_TOPICS}
 
 
-def topic_key(topic: str) -> str:
-    """Write a topic, or a pattern of topics, as RabbitMQ's topic exchanges do."""
-    return topic.replace("/", ".").replace("+", "*")
-
-
 def exactly(*names: str) -> str:
     """Return a regular expression that matches these names and nothing else."""
     quoted = "|".join(quote(name) for name in names)

@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 
 from namedqueue.api.namedqueue import Subscription
+from namedqueue.topics import binding_key
 from namedqueue.topology.model import Binding, Exchange, Stage, Topology
-from namedqueue.topology.names import MQTT_TOPICS, TOPICS, Names, topic_key
+from namedqueue.topology.names import MQTT_TOPICS, TOPICS, Names
 
 
-def subscribed(
-    names: Names, subscriptions: Iterable[Subscription], *, mqtt_bridge: bool
-) -> Topology:
+def bound(names: Names, subscriptions: Iterable[Subscription], *, mqtt_bridge: bool) -> Topology:
     """Return the vhost's topic exchange and what leads from it to this queue.
 
     The exchange is there for every queue, subscribed or not, so that all queues of a vhost agree
@@ -23,7 +22,7 @@ def subscribed(
             source=TOPICS,
             destination=names.main_exchange,
             to="exchange",
-            routing_key=topic_key(subscription.topic),
+            routing_key=binding_key(subscription.topic),
             stage=Stage.TOPICS,
             purpose=f"a copy of each message on {subscription.topic}",
         )

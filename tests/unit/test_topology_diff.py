@@ -1,0 +1,286 @@
+"""Plans are carried out step by step on a model of a broker; no step may lose or strand a job."""
+
+import random
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fixtures.scale import scaled
+from namedqueue import topology
+from namedqueue.api.namedqueue import NamedQueue
+from namedqueue.topology import NOTHING, Broker, Tenancy, Topology, Version
+from namedqueue.topology.actions import (
+    Action,
+    Conflict,
+    DeclareQueue,
+    DeleteQueue,
+    RequireEmpty,
+    SetPolicy,
+    Unbind,
+    discarding_jobs,
+)
+from namedqueue.topology.names import is_shared
+from unit.manifests import brokers, named_queue, named_queues, versions
+from unit.model_broker import ModelBroker
+
+VERSION_4 = Broker(version=Version.parse("4.3"))
+RUNS = scaled(2000)
+dice = st.randoms(use_true_random=False)
+
+
+def carry_out(
+    broker: ModelBroker,
+    actions: tuple[Action, ...],
+    observed: Topology,
+    desired: Topology,
+    dice: random.Random,
+) -> bool:
+    """Apply a plan up to the first refusal; tell whether it was carried out whole."""
+    lasting = {it.name for it in observed.exchanges} & {it.name for it in desired.exchanges}
+    lasting = {name for name in lasting if ".delay." in name}
+    before = set(broker.lost(dice, lasting))
+    for action in actions:
+        if not broker.apply(action):
+            return False
+        assert set(broker.lost(dice, lasting)) <= before, f"after «{action}»"
+    return True
+
+
+def without_shared(found: Topology) -> Topology:
+    return Topology(
+        exchanges=tuple(it for it in found.exchanges if not is_shared(it.name)),
+        queues=found.queues,
+        bindings=tuple(it for it in found.bindings if not is_shared(it.destination)),
+        policies=found.policies,
+        users=found.users,
+        permissions=found.permissions,
+    )
+
+
+@settings(max_examples=RUNS)
+@given(queue=named_queues(), broker=brokers)
+def test_compiling_twice_gives_equal_hashable_values_that_need_no_step(
+    queue: NamedQueue, broker: Broker
+) -> None:
+    once, again = topology.compile(queue, broker), topology.compile(queue, broker)
+    assert once == again
+    assert hash(once) == hash(again)
+    assert topology.diff(once, again) == ()
+
+
+@settings(max_examples=RUNS)
+@given(queue=named_queues(), broker=brokers, dice=dice)
+def test_creation_and_deletion_are_safe_at_each_step(
+    queue: NamedQueue, broker: Broker, dice: random.Random
+) -> None:
+    desired = topology.compile(queue, broker)
+    start = Topology(vhost=None if broker.tenancy is Tenancy.DEDICATED else desired.vhost)
+    model = ModelBroker(start)
+    assert carry_out(model, topology.diff(start, desired), start, desired, dice)
+    assert model.topology() == desired
+    assert carry_out(model, topology.diff(desired, NOTHING), desired, NOTHING, dice)
+    assert without_shared(model.topology()) == NOTHING
+
+
+@settings(max_examples=RUNS)
+@given(data=st.data(), broker=brokers, dice=dice)
+def test_an_update_that_the_api_accepts_is_carried_out_without_losing_a_job(
+    data: st.DataObject, broker: Broker, dice: random.Random
+) -> None:
+    before = data.draw(named_queues())
+    after = data.draw(named_queues(like=before))
+    assert after.spec.forbidden_changes(before.spec) == ()
+    observed = topology.compile(before, broker)
+    desired = topology.compile(after, broker)
+    jobs = data.draw(st.sets(st.sampled_from([queue.name for queue in observed.queues])))
+    model = ModelBroker(observed, jobs)
+
+    finished = carry_out(model, topology.diff(observed, desired), observed, desired, dice)
+    assert jobs <= model.queues.keys()
+    model.jobs.clear()
+    rest = topology.diff(model.topology(), desired)
+    assert bool(rest) is not finished
+    assert carry_out(model, rest, observed, desired, dice)
+    assert model.topology() == desired
+
+
+@settings(max_examples=RUNS)
+@given(data=st.data(), broker=brokers, dice=dice)
+def test_whatever_was_taken_away_behind_our_back_comes_back(
+    data: st.DataObject, broker: Broker, dice: random.Random
+) -> None:
+    before = data.draw(named_queues())
+    whole = topology.compile(before, broker)
+    observed = data.draw(damaged(whole))
+    desired = topology.compile(data.draw(named_queues(like=before)), broker)
+    model = ModelBroker(observed)
+    assert carry_out(model, topology.diff(observed, desired), observed, desired, dice)
+    assert model.topology() == desired
+
+
+@settings(max_examples=RUNS)
+@given(one=named_queues(), other=named_queues(), broker=brokers)
+def test_between_any_two_queues_there_is_a_whole_plan_or_only_conflicts(
+    one: NamedQueue, other: NamedQueue, broker: Broker
+) -> None:
+    plan = topology.diff(topology.compile(one, broker), topology.compile(other, broker))
+    conflicts = [action for action in plan if isinstance(action, Conflict)]
+    assert len(conflicts) in (0, len(plan))
+    if not other.spec.forbidden_changes(one.spec):
+        assert not conflicts
+
+
+@settings(max_examples=RUNS)
+@given(queue=named_queues(), old=versions, new=versions)
+def test_a_broker_can_be_upgraded_under_its_queues(
+    queue: NamedQueue, old: Version, new: Version
+) -> None:
+    plan = topology.diff(
+        topology.compile(queue, Broker(version=old)), topology.compile(queue, Broker(version=new))
+    )
+    assert all(isinstance(action, SetPolicy) for action in plan)
+
+
+@settings(max_examples=RUNS)
+@given(queue=named_queues(), broker=brokers, data=st.data(), dice=dice)
+def test_deletion_touches_no_queue_while_a_job_is_left_anywhere(
+    queue: NamedQueue, broker: Broker, data: st.DataObject, dice: random.Random
+) -> None:
+    observed = topology.compile(queue, broker)
+    job = data.draw(st.sampled_from([each.name for each in observed.queues]))
+    model = ModelBroker(observed, {job})
+    assert not carry_out(model, topology.diff(observed, NOTHING), observed, NOTHING, dice)
+    assert model.topology().queues == observed.queues
+    assert all(not user.endswith(".producer") for user in model.users)
+    assert observed.vhost is None or not any(is_shared(it.source) for it in own(model, observed))
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: Topology) -> Topology:
+    """Take some objects away, with the bindings that RabbitMQ would take along."""
+
+    def some(names: list[str]) -> set[str]:
+        return draw(st.sets(st.sampled_from(names))) if names else set()
+
+    exchanges = some([it.name for it in whole.exchanges])
+    queues = some([it.name for it in whole.queues])
+    users = some([it.name for it in whole.users])
+    bindings = some([it.name for it in whole.bindings])
+    policies = some([it.name for it in whole.policies])
+    return Topology(
+        vhost=whole.vhost,
+        exchanges=tuple(it for it in whole.exchanges if it.name not in exchanges),
+        queues=tuple(it for it in whole.queues if it.name not in queues),
+        bindings=tuple(
+            it
+            for it in whole.bindings
+            if it.name not in bindings
+            and it.source not in exchanges
+            and it.destination not in (queues if it.to == "queue" else exchanges)
+        ),
+        policies=tuple(it for it in whole.policies if it.name not in policies),
+        users=tuple(it for it in whole.users if it.name not in users),
+        permissions=tuple(it for it in whole.permissions if it.user not in users),
+    )
+
+
+def own(model: ModelBroker, observed: Topology) -> list[topology.model.Binding]:
+    names = {it.name for it in observed.exchanges if not is_shared(it.name)}
+    return [it for it in model.bindings if it.destination in names]
+
+
+def test_a_longer_policy_only_adds_levels_on_top() -> None:
+    short = topology.compile(named_queue(retry={"maxAttempts": 3}), VERSION_4)
+    long = topology.compile(named_queue(retry={"maxAttempts": 8}), VERSION_4)
+    plan = topology.diff(short, long)
+    assert [str(action) for action in plan if isinstance(action, DeclareQueue)] == [
+        f"declare queue nq.shop.orders.delay.{level} (quorum)" for level in (4, 5, 6, 7, 8)
+    ]
+    assert not any(isinstance(action, Unbind | DeleteQueue | SetPolicy) for action in plan)
+
+
+def test_levels_go_from_the_top_and_only_when_empty() -> None:
+    long = topology.compile(named_queue(retry={"maxAttempts": 8}), VERSION_4)
+    short = topology.compile(named_queue(retry={"maxAttempts": 6}), VERSION_4)
+    assert [str(action) for action in topology.diff(long, short)] == [
+        "unbind nq.shop.orders.delay.8 -> queue nq.shop.orders.delay.8 [*.*.*.*.*.*.*.*.1.#]",
+        "delete queue nq.shop.orders.delay.8 when empty",
+        "unbind nq.shop.orders.delay.8 -> exchange nq.shop.orders.delay.7 [*.*.*.*.*.*.*.*.0.#]",
+        "delete exchange nq.shop.orders.delay.8",
+        "unbind nq.shop.orders.delay.7 -> queue nq.shop.orders.delay.7 [*.*.*.*.*.*.*.1.#]",
+        "delete queue nq.shop.orders.delay.7 when empty",
+        "unbind nq.shop.orders.delay.7 -> exchange nq.shop.orders.delay.6 [*.*.*.*.*.*.*.0.#]",
+        "delete exchange nq.shop.orders.delay.7",
+    ]
+
+
+def test_the_dead_letters_are_made_first_and_the_users_last() -> None:
+    plan = topology.diff(NOTHING, topology.compile(named_queue(), VERSION_4))
+    steps = [str(action) for action in plan]
+    assert steps[:9] == [
+        "create vhost nq-shop",
+        "declare exchange nq.shop.orders.dlq (fanout)",
+        "set policy nq.shop.orders.dlq",
+        "declare queue nq.shop.orders.dlq (quorum)",
+        "bind nq.shop.orders.dlq -> queue nq.shop.orders.dlq",
+        "declare exchange nq.shop.orders (fanout)",
+        "set policy nq.shop.orders.main",
+        "declare queue nq.shop.orders.main (quorum)",
+        "bind nq.shop.orders -> queue nq.shop.orders.main",
+    ]
+    assert steps[-4:] == [
+        "create user nq.shop.orders.consumer",
+        "create user nq.shop.orders.producer",
+        "set the permissions of nq.shop.orders.consumer",
+        "set the permissions of nq.shop.orders.producer",
+    ]
+
+
+def test_a_changed_argument_is_a_conflict_that_says_what_to_do() -> None:
+    quorum = topology.compile(named_queue(), VERSION_4)
+    classic = topology.compile(named_queue(durable={"storage": "classic"}), VERSION_4)
+    (conflict,) = topology.diff(quorum, classic)
+    assert str(conflict) == (
+        "queue nq.shop.orders.main cannot change: x-dead-letter-strategy is at-least-once and "
+        "shall be not set; x-queue-type is quorum and shall be classic; put the manifest back, or "
+        "move the jobs away and delete the queue so that it is made anew"
+    )
+
+
+def test_a_partition_is_never_taken_away() -> None:
+    def ordered(partitions: int) -> Topology:
+        fifo = {"groupBy": "body.customer", "partitions": partitions}
+        return topology.compile(named_queue(durable={"fifo": fifo}), VERSION_4)
+
+    plan = topology.diff(ordered(3), ordered(2))
+    assert "\n".join(map(str, plan)) == (
+        "queue nq.shop.orders.main.2 is a partition of a FIFO queue that shall have fewer of them; "
+        "put spec.durable.fifo.partitions back, or make a NamedQueue with another name"
+    )
+
+
+def test_a_queue_cannot_move_to_another_vhost() -> None:
+    dedicated = topology.compile(named_queue(), VERSION_4)
+    shared = topology.compile(named_queue(), Broker(tenancy=Tenancy.SHARED, vhost="team"))
+    (conflict,) = topology.diff(dedicated, shared)
+    assert "vhost nq-shop is where the queue lives" in str(conflict)
+
+
+def test_someone_who_lets_jobs_go_is_asked_nothing() -> None:
+    plan = topology.diff(topology.compile(named_queue(), VERSION_4), NOTHING)
+    forced = discarding_jobs(plan)
+    assert not any(isinstance(action, RequireEmpty) for action in forced)
+    assert all(not action.if_empty for action in forced if isinstance(action, DeleteQueue))
+    assert len(forced) == len(plan) - 1
+
+
+@given(one=named_queues(), other=named_queues(), broker=brokers)
+def test_queues_of_a_vhost_agree_on_what_they_share(
+    one: NamedQueue, other: NamedQueue, broker: Broker
+) -> None:
+    assume(one != other)
+    shared = [
+        {it for it in compiled.exchanges if is_shared(it.name)}
+        for compiled in (topology.compile(one, broker), topology.compile(other, broker))
+    ]
+    assert shared[0] == shared[1]
