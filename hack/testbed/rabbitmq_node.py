@@ -116,7 +116,7 @@ def environment(ports: Ports) -> dict[str, str]:
         "RABBITMQ_ENABLED_PLUGINS_FILE": f"{_INSTANCE}/enabled_plugins",
         "RABBITMQ_MNESIA_BASE": f"{_INSTANCE}/data",
         "RABBITMQ_LOG_BASE": f"{_INSTANCE}/log",
-        "RABBITMQ_PID_FILE": f"{_INSTANCE}/node.pid",
+        "RABBITMQ_PID_FILE": f"{_INSTANCE}/node-pid",
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"{_LOOPBACK} {_IDLE_QUIETLY}",
         "RABBITMQ_CTL_ERL_ARGS": _LOOPBACK,
     }
