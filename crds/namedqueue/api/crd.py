@@ -33,7 +33,6 @@ _KEPT = (
     "x-kubernetes-list-type",
     "x-kubernetes-preserve-unknown-fields",
 )
-_LONGEST_NAME = 253
 
 
 def named_queue_crd() -> Json:
@@ -114,11 +113,7 @@ def structural_schema(model: type[Model]) -> Json:
     of_kubernetes = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
-        # The bound lets the API server reckon what a rule on the name can cost.
-        "metadata": {
-            "type": "object",
-            "properties": {"name": {"type": "string", "maxLength": _LONGEST_NAME}},
-        },
+        "metadata": {"type": "object"},
     }
     ours = {name: generated["properties"][name] for name in ("spec", "status")}
     required = [name for name in generated["required"] if name in ours]

@@ -87,9 +87,9 @@ JobId: TypeAlias = Annotated[
 ]
 StartPosition: TypeAlias = Annotated[
     int | str,
-    WithJsonSchema({"x-kubernetes-int-or-string": True, "minimum": 0, "maximum": 10**18 - 1}),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "minimum": 0, "maximum": 10**15 - 1}),
     Text(
-        pattern=rf"^(first|last|next|[0-9]{{1,18}}|{_DATE}T{_TIME}Z)$",
+        pattern=rf"^(first|last|next|[0-9]{{1,15}}|{_DATE}T{_TIME}Z)$",
         max_length=40,
         hint="is no position in a stream; write first, last, next, an offset, "
         "or a time as in 2026-02-26T12:00:00Z",

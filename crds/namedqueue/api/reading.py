@@ -4,6 +4,7 @@ Each problem names the field as the manifest writes it, the value found there, a
 """
 
 import difflib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -146,7 +147,8 @@ def _model_in(annotation: Any) -> type[Model] | None:
 
 
 def _shown(value: Any) -> str:
-    text = str(value)
+    """Write a value as a manifest does: `true` and `[]`, not `True` and `()`."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 

@@ -40,7 +40,10 @@ class QueueRedriveSpec(Model):
     change_rules = (
         ChangeRule(
             cel="self == oldSelf",
-            holds=lambda new, old: new == old,
+            # To CEL `ids` is a set: another order is no change.
+            holds=lambda new, old: (
+                set(new.ids) == set(old.ids) and new == old.model_copy(update={"ids": new.ids})
+            ),
             says="{at} cannot change; make another QueueRedrive",
         ),
     )
