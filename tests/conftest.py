@@ -2,6 +2,8 @@
 
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["fixtures.kubernetes"]
+
 settings.register_profile(
     "namedqueue",
     deadline=None,  # a slow machine is not a bug
