@@ -6,7 +6,7 @@ python := hack/python
 pytest := $(python) -m pytest
 # Two workers: the machines that run this have two cores. Servers are shared between them.
 parallel ?= -n 2
-sources := crds operator sidecar spark cli hack tests
+sources := crds operator sidecar spark cli hack tests examples
 
 .PHONY: help
 help: ## list the targets
@@ -15,6 +15,11 @@ help: ## list the targets
 .PHONY: install
 install: ## make .venv with the project and its tools
 	@hack/venv
+
+.PHONY: demo
+demo: ## a queue at work on this machine: retries, dead letters, a redrive
+	@hack/venv
+	@.venv/bin/nq run --once examples/orders -- .venv/bin/python examples/orders/demo.py
 
 .PHONY: lint
 lint: ## style, types, import directions, generated files

@@ -11,6 +11,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from namedqueue_sidecar.consuming.tally import Tally
+
 _COLUMNS = (
     "QUEUE",
     "READY",
@@ -32,9 +34,13 @@ class Row(NamedTuple):
     in_flight: int
     waiting: int
     dead: int
-    done: int
-    failed: int
-    last_error: str
+    done: int = 0
+    failed: int = 0
+    last_error: str = ""
+
+    def with_tally(self, tally: Tally) -> "Row":
+        """Add what its worker counted."""
+        return self._replace(done=tally.processed, failed=tally.failed, last_error=tally.last_error)
 
 
 class Dashboard(Protocol):

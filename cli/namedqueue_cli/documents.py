@@ -18,11 +18,15 @@ SUFFIXES = (".yaml", ".yml", ".json")
 FieldPath: TypeAlias = tuple[str | int, ...]
 
 _FastLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_DEEPEST = 200
+_MOST_VALUES = 100_000
 
 
 class Unreadable(Exception):  # noqa: N818  # «raise Unreadable» says it
     """A file that cannot be read at all; the sentence names it."""
+
+
+class _TooMuch(Exception):  # noqa: N818  # never leaves this module
+    """A document that nobody wrote by hand."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +131,8 @@ def _parsed(file: str, text: str) -> Iterator[Document | Broken]:
         yield Broken(file, line, f"is not YAML: {error.problem or error.context}")
     except yaml.YAMLError as error:
         yield Broken(file, 1, f"is not YAML: {' '.join(str(error).split())}")
-    except RecursionError:
-        yield Broken(file, 1, f"is nested more than {_DEEPEST} levels deep")
+    except (RecursionError, _TooMuch):
+        yield Broken(file, 1, f"is nested too deeply or holds more than {_MOST_VALUES} values")
 
 
 def _document(file: str, loader: Any, node: yaml.Node) -> Iterator[Document | Broken]:
@@ -142,22 +146,30 @@ def _document(file: str, loader: Any, node: yaml.Node) -> Iterator[Document | Br
         yield from Document(file, content, node).items()
 
 
-def _written_twice(node: yaml.Node, path: str = "", depth: int = 0) -> Iterator[tuple[str, int]]:
-    """Yield keys that stand twice in one mapping, with the line of the second."""
-    if depth > _DEEPEST:
-        raise RecursionError
-    if isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            yield from _written_twice(item, f"{path}[{index}]", depth + 1)
-    elif isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            name = str(key.value)
-            below = f"{path}.{name}" if path else name
-            if name in seen:
-                yield below, _line(key)
-            seen.add(name)
-            yield from _written_twice(value, below, depth + 1)
+def _written_twice(whole: yaml.Node) -> Iterator[tuple[str, int]]:
+    """Yield keys that stand twice in one mapping, with the line of the second.
+
+    Aliases are followed as if they were written out, so this is also where a small file that
+    unfolds into a huge or endless one is found.
+    """
+    waiting = [(whole, "")]
+    met = 0
+    while waiting:
+        node, path = waiting.pop()
+        met += 1
+        if met > _MOST_VALUES:
+            raise _TooMuch
+        if isinstance(node, yaml.SequenceNode):
+            waiting += [(item, f"{path}[{index}]") for index, item in enumerate(node.value)]
+        elif isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                name = str(key.value)
+                below = f"{path}.{name}" if path else name
+                if name in seen:
+                    yield below, _line(key)
+                seen.add(name)
+                waiting.append((value, below))
 
 
 def _below(node: yaml.Node, part: str | int) -> tuple[yaml.Node, yaml.Node] | None:

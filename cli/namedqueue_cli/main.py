@@ -24,6 +24,7 @@ VERBS = {
     "dlq": Verb("namedqueue_cli.dlq:dlq", "Look at dead letters, and send them back or away."),
     "enqueue": Verb("namedqueue_cli.enqueue:enqueue", "Send one job, or a job for each line."),
     "queues": Verb("namedqueue_cli.queues:queues", "List queues with their depths."),
+    "run": Verb("namedqueue_cli.run:run", "Run queues and their app on this machine."),
     "topology": Verb(
         "namedqueue_cli.topology:topology", "Show what a manifest will create on the broker."
     ),

@@ -117,7 +117,7 @@ def _checked(document: Document) -> Checked:
 
 def _is_foreign(content: Any) -> bool:
     """Tell whether a document is surely of another API; a doubtful one is checked."""
-    if not isinstance(content, dict) or content.get("kind") in KINDS:
+    if not isinstance(content, dict) or str(content.get("kind")) in KINDS:
         return False
     version = content.get("apiVersion")
     return isinstance(version, str) and version.partition("/")[0] != GROUP

@@ -32,7 +32,7 @@ def main() -> int:
         wait_until_settled("the queue works them off and retries what fails for now")
         tell("what is left are dead letters, by reason:")
         for group in api("GET", "dead-letters/groups")["items"]:
-            tell(f"  {group['count']:>3} × {group['reason']}  ({group['message']})")
+            tell(f"  {group['count']:>3} x {group['reason']}  ({group['message']})")
         show_a_story("CURRENCY_UNKNOWN")
         charged = ledger()
         app.terminate()
@@ -76,16 +76,17 @@ def show_a_story(reason: str) -> None:
     for letter in letters:
         tell(f"the story of {letter['payloadSnapshot']['order']}:")
         for attempt in letter["attemptHistory"]:
-            tell(f"  attempt {attempt['attempt']} at {attempt['at'][11:23]}: {attempt['errorCode']}")
+            at = attempt["at"][11:23]
+            tell(f"  attempt {attempt['attempt']} at {at}: {attempt['errorCode']}")
 
 
 def summary(orders: list[dict[str, Any]], charged: set[str]) -> int:
     left = Counter(
         letter["terminalReasonCode"] for letter in api("GET", "dead-letters?limit=1000")["items"]
     )
-    tell(f"{len(orders)} orders sent, {len(charged)} charged, {left.total()} for a person to decide")
+    tell(f"{len(orders)} orders sent, {len(charged)} charged, {left.total()} left for a person")
     for reason, count in left.items():
-        tell(f"  {count:>3} × {reason}")
+        tell(f"  {count:>3} x {reason}")
     lost = len(orders) - len(charged) - left.total()
     tell("every order is accounted for" if lost == 0 else f"{lost} orders are missing")
     return 0 if lost == 0 else 1

@@ -22,6 +22,11 @@ from namedqueue_sidecar.intake.sending import Sending
 _log = logging.getLogger(__name__)
 
 
+def supported(queue: NamedQueue) -> bool:
+    """Tell whether this data plane can work off such a queue."""
+    return queue.spec.type == "durable" and queue.spec.durable_or_default.fifo is None
+
+
 class _Worked:
     """A queue that this plane works off: its worker and the app it calls."""
 
@@ -103,7 +108,7 @@ class Plane:
     async def _work_off(self, key: QueueKey, queue: NamedQueue, *, wanted: bool) -> None:
         spec = queue.spec.worker
         running = self._worked.get(key)
-        if not wanted or spec is None or queue.spec.type != "durable":
+        if not wanted or spec is None or not supported(queue):
             await self._stop_working(key, patience=30)
         elif running is not None and running.address == (spec.port, spec.health_path):
             running.worker.update(queue, self.share)

@@ -1,0 +1,203 @@
+"""`nq run`: the whole data plane on a laptop, with the app beside it."""
+
+import asyncio
+import signal
+from asyncio import FIRST_COMPLETED
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import click
+
+from namedqueue.api.namedqueue import NamedQueue
+from namedqueue_cli.dashboard import Dashboard, Row, make_dashboard
+from namedqueue_cli.manifests import fingerprint, load_queues
+from namedqueue_cli.supervising import App
+from namedqueue_sidecar.api.server import Server
+from namedqueue_sidecar.brokers.builtin.broker import BuiltinBroker
+from namedqueue_sidecar.brokers.builtin.storage import StorageError
+from namedqueue_sidecar.plane import Plane, supported
+
+_REFRESH_SECONDS = 0.25
+_RELOAD_SECONDS = 1.0
+_DRAIN_PATIENCE = 20.0
+
+
+class _WithCommand(click.Command):
+    """Keeps what follows `--` as the app's command line; click would mix the two lists."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Cut the app's command off, and parse the rest as usual."""
+        cut = args.index("--") if "--" in args else len(args)
+        ctx.obj = tuple(args[cut + 1 :])
+        return super().parse_args(ctx, args[:cut])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Show the command in the usage line."""
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+@click.command(cls=_WithCommand)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--port", default=3550, show_default=True, help="Where the API listens on loopback.")
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Keep jobs in here.")
+@click.option("--once", is_flag=True, help="End when COMMAND ends, with its exit code.")
+@click.pass_obj
+def run(
+    command: tuple[str, ...], paths: tuple[str, ...], port: int, data: Path | None, once: bool
+) -> None:
+    r"""Run the queues of the manifests in PATH on the builtin broker, and COMMAND as their app.
+
+    Jobs are kept in memory, or in a file under --data that survives anything. Manifests are read
+    again when they change. The app is started again when it dies and finds the API in $NQ_URL.
+    Ctrl-C finishes the jobs in flight and ends.
+
+    \b
+    nq run queue.yaml -- python app.py
+    nq run --data ./jobs manifests/
+    """
+    if once and not command:
+        raise click.UsageError("--once needs a COMMAND after --")
+    started = _Run([Path(path) for path in paths], command, port, data)
+    raise click.exceptions.Exit(asyncio.run(started.main(once=once)))
+
+
+class _Run:
+    def __init__(
+        self, paths: Sequence[Path], command: Sequence[str], port: int, data: Path | None
+    ) -> None:
+        self._paths, self._command, self._port, self._data = paths, command, port, data
+
+    async def main(self, *, once: bool) -> int:
+        """Run until told to stop; return the exit code."""
+        queues = load_queues(self._paths)
+        broker = await _opened(self._data)
+        plane = Plane(broker, _namespace(queues))
+        server = Server(plane)
+        try:
+            port = await _listening(server, self._port)
+            await _applied(plane, queues)
+            url = f"http://127.0.0.1:{port}"
+            hint = f"{url}   nq enqueue {queues[0].metadata.name} '{{}}'   Ctrl-C ends"
+            with make_dashboard(hint) as dashboard:
+                dashboard.say(f"serving {', '.join(str(key) for key in plane.queues)} at {url}")
+                return await self._follow(plane, dashboard, url, once=once)
+        finally:
+            await plane.drain(_DRAIN_PATIENCE)
+            await server.close()
+            await plane.close()
+
+    async def _follow(self, plane: Plane, dashboard: Dashboard, url: str, *, once: bool) -> int:
+        """Run the app and show what happens, until the app is done, or a signal comes."""
+        app = App(self._command, {"NQ_URL": url}, partial(dashboard.say, source="app"))
+        stopped = asyncio.create_task(_signalled())
+        background: list[asyncio.Task[None]] = [
+            asyncio.create_task(_showing(plane, dashboard)),
+            asyncio.create_task(self._reloading(plane, dashboard)),
+        ]
+        working = asyncio.create_task(app.run_once() if once else _kept_running(app, self._command))
+        try:
+            await asyncio.wait({stopped, working, *background}, return_when=FIRST_COMPLETED)
+            for task in background:
+                if task.done():
+                    task.result()
+            if stopped.done():
+                dashboard.say("finishing the jobs in flight")
+                await plane.drain(_DRAIN_PATIENCE)
+                return 0
+            return working.result()
+        finally:
+            await app.stop()
+            dashboard.show(await _rows(plane))
+            under_way = {stopped, working, *background}
+            for each in under_way:
+                each.cancel()
+            await asyncio.wait(under_way)
+
+    async def _reloading(self, plane: Plane, dashboard: Dashboard) -> None:
+        seen = fingerprint(self._paths)
+        while True:
+            await asyncio.sleep(_RELOAD_SECONDS)
+            try:
+                now = fingerprint(self._paths)
+                if now == seen:
+                    continue
+                seen = now
+                await _applied(plane, load_queues(self._paths))
+            except (OSError, click.ClickException, click.exceptions.Exit) as error:
+                dashboard.say(f"the manifests are not applied: {error}")
+            else:
+                dashboard.say("the manifests changed and are applied")
+
+
+async def _opened(data: Path | None) -> BuiltinBroker:
+    broker = BuiltinBroker(data)
+    try:
+        await broker.open()
+    except (OSError, StorageError) as error:
+        raise click.ClickException(str(error)) from None
+    return broker
+
+
+async def _listening(server: Server, port: int) -> int:
+    try:
+        return await server.listen("127.0.0.1", port)
+    except OSError:
+        raise click.ClickException(
+            f"port {port} is taken; choose another with --port, or stop what listens there"
+        ) from None
+
+
+async def _applied(plane: Plane, queues: Sequence[NamedQueue]) -> None:
+    unknown = [queue for queue in queues if not supported(queue)]
+    if unknown:
+        names = ", ".join(queue.metadata.name for queue in unknown)
+        raise click.ClickException(
+            f"{names}: the builtin broker works off durable queues without fifo so far"
+        )
+    await plane.apply(queues, declare=True, work=True)
+
+
+async def _kept_running(app: App, command: Sequence[str]) -> int:
+    if command:
+        await app.run_for_ever()
+    for_ever: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    return await for_ever
+
+
+async def _showing(plane: Plane, dashboard: Dashboard) -> None:
+    while True:
+        dashboard.show(await _rows(plane))
+        await asyncio.sleep(_REFRESH_SECONDS)
+
+
+async def _rows(plane: Plane) -> list[Row]:
+    rows = []
+    for key in tuple(plane.queues):
+        depth, worker = await plane.broker.depth(key), plane.workers.get(key)
+        if depth is not None:
+            row = Row(key.name, *depth)
+            rows.append(row if worker is None else row.with_tally(worker.tally))
+    return rows
+
+
+async def _signalled() -> None:
+    """Return at Ctrl-C or SIGTERM; a second one is not caught and ends at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(sign, stop.set)
+    await stop.wait()
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        loop.remove_signal_handler(sign)
+
+
+def _namespace(queues: Sequence[NamedQueue]) -> str:
+    """Return the one namespace of the manifests, which the API then serves."""
+    names = {queue.metadata.namespace for queue in queues}
+    if len(names) > 1:
+        raise click.ClickException(
+            f"the manifests are of several namespaces ({', '.join(sorted(names))}); "
+            "run those of one at a time"
+        )
+    return names.pop()
