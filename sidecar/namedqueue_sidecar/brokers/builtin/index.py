@@ -59,13 +59,13 @@ class MainIndex:
         return taken
 
     def take_older(self, moment: int) -> list[Placed]:
-        """Remove and return the jobs that became ready at that moment or before."""
-        taken: list[Placed] = []
+        """Remove and return the jobs that became ready at that moment or before, oldest first."""
+        taken: _Heap = []
         for heap in self._heaps.values():
             while heap and heap[0][0] <= moment:
-                taken.append(heappop(heap)[2])
+                taken.append(heappop(heap))
         self.ready -= len(taken)
-        return taken
+        return [placed for _, _, placed in sorted(taken)]
 
     @property
     def next_due(self) -> int | None:
