@@ -12,18 +12,20 @@ _NAMESPACE = "kube-system"
 _LABELS = {"k8s-app": "kube-dns"}
 _PORT = 1053
 _COREFILE = f"""\
-.:{_PORT} {{
+cluster.local:{_PORT} in-addr.arpa:{_PORT} ip6.arpa:{_PORT} {{
     errors
     health :8080
     ready :8181
     kubernetes cluster.local in-addr.arpa ip6.arpa {{
         pods insecure
-        fallthrough in-addr.arpa ip6.arpa
         ttl 5
     }}
     cache 5
     loadbalance
-    template ANY ANY . {{
+}}
+.:{_PORT} {{
+    errors
+    template ANY ANY {{
         rcode NXDOMAIN
     }}
 }}
