@@ -13,17 +13,7 @@ from rich.text import Text
 
 from namedqueue_sidecar.consuming.tally import Tally
 
-_COLUMNS = (
-    "QUEUE",
-    "READY",
-    "IN FLIGHT",
-    "WAITING",
-    "DEAD",
-    "DONE",
-    "JOBS/S",
-    "FAILED",
-    "LAST ERROR",
-)
+_NUMBERS = ("READY", "IN FLIGHT", "WAITING", "DEAD", "DONE", "JOBS/S", "FAILED")
 
 
 class Row(NamedTuple):
@@ -73,9 +63,10 @@ class LiveTable:
     def show(self, rows: Iterable[Row]) -> None:
         """Draw the table anew."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
-        for name in _COLUMNS:
-            right = name not in ("QUEUE", "LAST ERROR")
-            table.add_column(name, justify="right" if right else "left", no_wrap=True)
+        table.add_column("QUEUE", no_wrap=True)
+        for name in _NUMBERS:
+            table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
+        table.add_column("LAST ERROR", no_wrap=True, overflow="ellipsis", ratio=1)
         for row in rows:
             table.add_row(*self._cells(row))
         self._live.update(Group(table, Text(self._footer, style="dim")), refresh=True)
