@@ -62,6 +62,7 @@ class Model(BaseModel):
         frozen=True,
         extra="forbid",
         strict=True,
+        defer_build=True,
         alias_generator=to_camel,
         use_attribute_docstrings=True,
     )
