@@ -108,6 +108,14 @@ def send(name: str, state: Path, sign: signal.Signals) -> None:
     os.kill(started.pid, sign)
 
 
+def freeze(name: str, state: Path) -> None:
+    """Stop a process in its tracks by SIGSTOP; return when every thread of it stands still."""
+    send(name, state, signal.SIGSTOP)
+    started = find(name, state)
+    if started is not None:
+        wait_until(lambda: _stands_still(started.pid), what=f"{name} is frozen")
+
+
 def wait_until(
     condition: Callable[[], bool],
     *,
@@ -212,6 +220,12 @@ def _stat(pid: int) -> _Stat | None:
         return None
     fields = text.rpartition(")")[2].split()
     return _Stat(state=fields[0], parent=int(fields[1]), started_at=int(fields[19]))
+
+
+def _stands_still(pid: int) -> bool:
+    threads = [int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()]
+    stats = [_stat(thread) for thread in threads]
+    return all(stat is None or stat.state == "T" for stat in stats)
 
 
 def _start_time(pid: int) -> int | None:

@@ -138,7 +138,7 @@ class Broker:
 
     def pause(self) -> None:
         """Freeze the node: its sockets stay open and nothing answers."""
-        processes.send(_SERVER, self.state, signal.SIGSTOP)
+        processes.freeze(_SERVER, self.state)
 
     def resume(self) -> None:
         processes.send(_SERVER, self.state, signal.SIGCONT)

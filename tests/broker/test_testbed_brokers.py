@@ -7,7 +7,8 @@ import struct
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
 from typing import Any
 
 import aio_pika
@@ -195,6 +196,17 @@ def test_the_stream_port_speaks_the_stream_protocol(broker: Broker) -> None:
         _, key, _, answered, code = struct.unpack(">IHHIH", receive(sock, 14))
 
     assert (key, answered, code) == (0x8000 | peer_properties, correlation, 1)
+
+
+def test_passwords_are_in_no_command_line_and_no_log(broker: Broker) -> None:
+    broker.ctl("list_users")
+    command_lines = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            command_lines.append(entry.read_bytes())
+    assert not any(broker.password.encode() in line for line in command_lines)
+    assert broker.password not in broker.log_file.read_text()
+    assert broker.password not in repr(broker)
 
 
 def connect(port: int) -> socket.socket:
