@@ -49,8 +49,7 @@ def connect(plan: Blueprint, node: NodePlan, pid: int) -> None:
 
 def disconnect(node: NodePlan) -> None:
     """Cut the cable; the end inside the node goes with it."""
-    if exists(node.host_link):
-        _ip("link", "delete", node.host_link)
+    _delete(node.host_link)
 
 
 def route(plan: Blueprint, running: Sequence[NodePlan]) -> None:
@@ -65,12 +64,19 @@ def route(plan: Blueprint, running: Sequence[NodePlan]) -> None:
 def remove_bridge(plan: Blueprint) -> None:
     for node in plan.nodes:
         disconnect(node)
-    if exists(plan.bridge):
-        _ip("link", "delete", plan.bridge)
+    _delete(plan.bridge)
 
 
-def exists(link: str) -> bool:
-    return Path("/sys/class/net", link).exists()
+def _delete(link: str) -> None:
+    """Delete a link, if it does not go by itself meanwhile because its other end did."""
+    path = Path("/sys/class/net", link)
+    if not path.exists():
+        return
+    try:
+        _ip("link", "delete", link)
+    except TestbedError:
+        if path.exists():
+            raise
 
 
 def _networks_in_use() -> list[IPv4Network]:
