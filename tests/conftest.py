@@ -2,7 +2,7 @@
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["fixtures.kubernetes"]
+pytest_plugins = ["fixtures.kubernetes", "fixtures.brokers", "fixtures.adapters"]
 
 settings.register_profile(
     "namedqueue",

@@ -16,7 +16,15 @@ from broker.port.play import (
     letter,
     publish,
 )
-from namedqueue_sidecar.brokers.port import Broker, Dead, Main, QueueKey, Topic, Verdict
+from namedqueue_sidecar.brokers.port import (
+    Broker,
+    Dead,
+    Main,
+    Publication,
+    QueueKey,
+    Topic,
+    Verdict,
+)
 
 LATEST = 0.3
 
@@ -84,14 +92,18 @@ async def test_two_jobs_of_one_id_have_a_verdict_each(broker_under_test: Broker)
     queue = await declare(broker_under_test)
     same = job()
     nowhere = QueueKey(NAMESPACE, "nobody-made-it")
-    batch = [Main(queue, same), Main(nowhere, same), Topic(NAMESPACE, same._replace(topic="x"))]
+    batch: list[Publication] = [
+        Main(queue, same),
+        Main(nowhere, same),
+        Topic(NAMESPACE, same._replace(topic="x")),
+    ]
     verdicts = await publish(broker_under_test, *batch, *batch)
     assert verdicts == [Verdict.CONFIRMED, Verdict.UNROUTABLE, Verdict.UNROUTABLE] * 2
 
 
 async def test_a_queue_that_is_full_says_so_and_drops_nothing(broker_under_test: Broker) -> None:
     queue = await declare(broker_under_test, durable={"maxLength": 10})
-    verdicts = []
+    verdicts: list[Verdict] = []
     while Verdict.FULL not in verdicts and len(verdicts) < 30:
         verdicts += await publish(broker_under_test, Main(queue, job()))
     assert verdicts[:10] == [Verdict.CONFIRMED] * 10

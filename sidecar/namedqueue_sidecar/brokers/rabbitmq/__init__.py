@@ -1,0 +1,16 @@
+"""RabbitMQ behind the broker port, on aiormq, the engine of aio-pika.
+
+broker.py         the port: two connections, and who does what on them
+credentials.py    where the broker is and who we are, read anew for each connection
+connection.py     one connection that comes back by itself
+channel.py        a channel without a task, a future or a lock for each message
+messages.py       between jobs and AMQP messages
+publishing.py     batches, confirms, returns and deadlines
+subscription.py   deliveries, prefetch, resubscribing
+acks.py           which acknowledgements can be said in one
+shares.py         how a prefetch is divided over consumers
+declaring.py      making queues exist, and forgetting them
+management.py     what only the management API can do
+walking.py        reading a dead-letter queue from its head without taking anything
+dead_letters.py   browsing, discarding and redriving
+"""

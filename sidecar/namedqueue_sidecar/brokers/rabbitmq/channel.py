@@ -1,0 +1,122 @@
+"""A channel without a task, a future or a lock for each message.
+
+aiormq gives every delivery a task and every publish a future, a timer and a turn at a lock, and it
+finds the publish that a return belongs to by its message id alone, so that of two unroutable jobs
+of one id one would be reported as confirmed. This channel replaces just these four of its methods
+by plain calls, and gathers what is written within one turn of the event loop into one write.
+Handshakes, heartbeats, remote calls and closing stay aiormq's.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+import pamqp.frame
+from aiormq.abc import ChannelFrame, ConfirmationFrameType, DeliveredMessage
+from aiormq.channel import Channel
+from aiormq.connection import Connection
+from pamqp import commands as spec
+from pamqp.body import ContentBody
+from pamqp.header import ContentHeader
+
+RPC_SECONDS: Final = 10.0
+"""How long the broker may take to answer a remote call before the channel is given up."""
+
+_FRAMES_READ_AHEAD: Final = 512
+
+Message: TypeAlias = DeliveredMessage
+Sink: TypeAlias = Callable[[DeliveredMessage], Awaitable[None] | None]
+
+
+class LeanChannel(Channel):
+    """A channel whose messages arrive by plain calls.
+
+    `on_message` may return something to wait for, which holds up the whole connection until then;
+    only a connection that serves nothing else may do that.
+    """
+
+    def __init__(self, connection: Connection, number: int, *, confirms: bool) -> None:
+        super().__init__(
+            connection, number, publisher_confirms=confirms, frame_buffer=_FRAMES_READ_AHEAD
+        )
+        self.on_message: Sink = _ignore
+        self.on_return: Callable[[DeliveredMessage], None] = _ignore
+        self.on_confirm: Callable[[ConfirmationFrameType], None] = _ignore
+        self._unwritten: list[bytes] = []
+        self._writing = False
+        self._written = asyncio.Event()
+        self._written.set()
+
+    @classmethod
+    async def opened(cls, connection: Connection, *, confirms: bool = False) -> "LeanChannel":
+        """Open a channel on a connection that stands."""
+        number = max(connection.channels, default=0) + 1
+        channel = cls(connection, number, confirms=confirms)
+        connection.channels[number] = channel
+        await channel.open(timeout=RPC_SECONDS)
+        return channel
+
+    def send(self, payload: bytes) -> None:
+        """Write frames with the others of this turn; nothing happens on a closed channel."""
+        if self.is_closed:
+            return
+        self._unwritten.append(payload)
+        if not self._writing:
+            self._writing = True
+            self._written.clear()
+            self.create_task(self._write())
+
+    async def flush(self) -> None:
+        """Wait until all that was sent is on its way, or the channel is gone."""
+        if not self.is_closed:
+            await self._written.wait()
+
+    def method(self, frame: Any) -> bytes:
+        """Return the bytes of a method frame on this channel."""
+        return pamqp.frame.marshal(frame, self.number)
+
+    def content(self, header: ContentHeader, body: bytes) -> bytes:
+        """Return the bytes of a message's header and body."""
+        frames = [pamqp.frame.marshal(header, self.number)]
+        frames += [self._body_frame(part) for part in self._parts(body)]
+        return b"".join(frames)
+
+    def _body_frame(self, part: bytes) -> bytes:
+        return pamqp.frame.marshal(ContentBody(part), self.number)
+
+    def _parts(self, body: bytes) -> list[bytes]:
+        size = self.max_content_size
+        if len(body) <= size:
+            return [body] if body else []
+        return [body[start : start + size] for start in range(0, len(body), size)]
+
+    async def _write(self) -> None:
+        try:
+            while self._unwritten:
+                payload = b"".join(self._unwritten)
+                self._unwritten.clear()
+                await self.write_queue.put(ChannelFrame(payload=payload, should_close=False))
+        finally:
+            self._writing = False
+            self._written.set()
+
+    async def _message(self, frame: Any) -> DeliveredMessage:
+        header = await self._get_frame()
+        if not isinstance(header, ContentHeader):
+            raise ValueError(f"the broker sent {header!r} instead of a content header")  # noqa: TRY004 - a broken stream, not a wrong argument
+        return await self._read_content(frame, header)
+
+    async def _on_deliver_frame(self, frame: spec.Basic.Deliver) -> None:
+        waiting = self.on_message(await self._message(frame))
+        if waiting is not None:
+            await waiting
+
+    async def _on_return_frame(self, frame: spec.Basic.Return) -> None:
+        self.on_return(await self._message(frame))
+
+    async def _on_confirm_frame(self, frame: ConfirmationFrameType) -> None:
+        self.on_confirm(frame)
+
+
+def _ignore(_: object) -> None:
+    """Take no notice."""

@@ -1,0 +1,165 @@
+"""Making queues exist, and forgetting them.
+
+In a cluster the operator declares; this is for `nq run --broker` and for tests. The same compiler
+says what shall be there and the same order makes it, through AMQP. Policies need the management
+API; without it a queue has its stages, its delays and its dead letters, but no limits that change.
+"""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiormq.exceptions import ChannelNotFoundEntity
+
+from namedqueue import ladder, topology
+from namedqueue.api.namedqueue import NamedQueue
+from namedqueue.topology.actions import (
+    Action,
+    Bind,
+    DeclareExchange,
+    DeclareQueue,
+    DeletePolicy,
+    SetPolicy,
+)
+from namedqueue.topology.management import request
+from namedqueue.topology.model import Arguments, Binding, Policy
+from namedqueue.topology.names import Names
+from namedqueue_sidecar.brokers.port import Depth
+from namedqueue_sidecar.brokers.rabbitmq.channel import RPC_SECONDS, LeanChannel
+from namedqueue_sidecar.brokers.rabbitmq.connection import SupervisedConnection
+from namedqueue_sidecar.brokers.rabbitmq.management import Management
+
+logger = logging.getLogger(__name__)
+
+
+class Declarer:
+    """Declares, deletes and counts in one vhost."""
+
+    def __init__(
+        self, connection: SupervisedConnection, vhost: str, management: Management | None
+    ) -> None:
+        self._connection = connection
+        self._vhost = vhost
+        self._management = management
+
+    async def declare(self, queue: NamedQueue) -> None:
+        """Make everything that a queue consists of, each thing after what it leads to."""
+        connection = await self._connection.standing()
+        version = topology.Version.parse(str(connection.server_properties.get("version")))
+        broker = topology.Broker(
+            version=version, tenancy=topology.Tenancy.SHARED, vhost=self._vhost
+        )
+        async with self._channel() as channel:
+            for action in topology.diff(topology.NOTHING, topology.compile(queue, broker)):
+                await self._apply(channel, action)
+
+    async def undeclare(self, names: Names) -> None:
+        """Delete all that a durable queue may consist of, entrances first."""
+        levels = [names.level(number) for number in range(ladder.HIGHEST_LEVELS)]
+        async with self._channel() as channel:
+            for exchange in (names.main_exchange, *levels, names.dead_letters):
+                await channel.exchange_delete(exchange, timeout=RPC_SECONDS)
+            for queue in (names.main, *levels, names.dead_letters):
+                await channel.queue_delete(queue, timeout=RPC_SECONDS)
+        for policy in (names.main, names.delay, names.dead_letters):
+            await self._manage(DeletePolicy(Policy(name=policy, pattern="", definition=_NONE)))
+
+    async def depth(self, names: Names, held: int) -> Depth | None:
+        """Count jobs by stage; `held` are those in flight as far as we know ourselves."""
+        ready = await self._ready(names.main)
+        dead = await self._ready(names.dead_letters)
+        if ready is None or dead is None:
+            return None
+        return Depth(
+            ready, await self._in_flight(names.main, held), await self._waiting(names), dead
+        )
+
+    async def _apply(self, channel: LeanChannel, action: Action) -> None:
+        match action:
+            case DeclareExchange(exchange):
+                await channel.exchange_declare(
+                    exchange.name,
+                    exchange_type=exchange.type,
+                    durable=exchange.durable,
+                    auto_delete=exchange.auto_delete,
+                    arguments=_arguments(exchange.arguments),
+                    timeout=RPC_SECONDS,
+                )
+            case DeclareQueue(queue):
+                await channel.queue_declare(
+                    queue.name,
+                    durable=queue.durable,
+                    auto_delete=queue.auto_delete,
+                    arguments=_arguments(queue.arguments),
+                    timeout=RPC_SECONDS,
+                )
+            case Bind(binding):
+                await _bind(channel, binding)
+            case SetPolicy():
+                await self._manage(action)
+            case _:
+                raise RuntimeError(f"a data plane may not {action}")
+
+    async def _manage(self, action: SetPolicy | DeletePolicy) -> None:
+        call = request(action, self._vhost)
+        if self._management is not None and call is not None:
+            await self._management.send(call)
+        elif isinstance(action, SetPolicy):
+            logger.warning(
+                "policy %s is not set: the broker's management address is not known",
+                action.policy.name,
+            )
+
+    async def _waiting(self, names: Names) -> int:
+        waiting = 0
+        for number in range(ladder.HIGHEST_LEVELS):
+            ready = await self._ready(names.level(number))
+            if ready is None:
+                break
+            waiting += ready
+        return waiting
+
+    async def _ready(self, queue: str) -> int | None:
+        try:
+            async with self._channel() as channel:
+                found = await channel.queue_declare(queue, passive=True, timeout=RPC_SECONDS)
+        except ChannelNotFoundEntity:
+            return None
+        return found.message_count or 0
+
+    async def _in_flight(self, queue: str, held: int) -> int:
+        """Ask the management API, whose figures are some seconds old, or count our own."""
+        if self._management is None:
+            return held
+        found = await self._management.queue(self._vhost, queue) or {}
+        return int(found.get("messages_unacknowledged", held))
+
+    @asynccontextmanager
+    async def _channel(self) -> AsyncIterator[LeanChannel]:
+        channel = await LeanChannel.opened(await self._connection.standing())
+        try:
+            yield channel
+        finally:
+            await channel.close(timeout=RPC_SECONDS)
+
+
+async def _bind(channel: LeanChannel, binding: Binding) -> None:
+    if binding.to == "queue":
+        await channel.queue_bind(
+            binding.destination, binding.source, binding.routing_key, timeout=RPC_SECONDS
+        )
+    else:
+        await channel.exchange_bind(
+            destination=binding.destination,
+            source=binding.source,
+            routing_key=binding.routing_key,
+            timeout=RPC_SECONDS,
+        )
+
+
+def _arguments(arguments: Arguments) -> dict[str, Any]:
+    return dict(arguments)
+
+
+_NONE = Arguments()
