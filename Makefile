@@ -62,4 +62,5 @@ bench: ## benchmarks; not part of the tests
 	@for bench in hack/bench/*.py; do echo "== $$bench"; $(python) "$$bench" || exit 1; done
 
 .PHONY: docs
-docs: generate ## write the reference pages
+docs: generate ## write the reference pages and take the pictures
+	$(python) hack/picture.py docs/pictures/demo.svg -- make demo
