@@ -146,7 +146,7 @@ def start(name: str = "default") -> Postgres:
     """Start an instance, or return the one that runs under this name.
 
     An instance of this name that no longer runs is replaced by a fresh one. On failure nothing
-    keeps running and the log stays to be read.
+    keeps running and the log stays to be read; an interruption leaves nothing.
     """
     prepare()
     with exclusively(f"{KIND}-{name}"):
@@ -161,6 +161,9 @@ def start(name: str = "default") -> Postgres:
             with step(f"starting PostgreSQL as {name}"):
                 _make_cluster(server)
                 server.start()
+        except KeyboardInterrupt:
+            _clear(name)
+            raise
         except BaseException:
             server.kill()
             raise

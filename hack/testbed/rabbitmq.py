@@ -222,7 +222,8 @@ def start(
     """Start an instance, or return the one that runs under this name.
 
     `settings` are further lines of rabbitmq.conf. An instance of this name that no longer runs is
-    replaced by a fresh one. On failure nothing keeps running and the log stays to be read.
+    replaced by a fresh one. On failure nothing keeps running and the log stays to be read; an
+    interruption leaves nothing.
     """
     name = name or version
     root = rabbitmq_node.root_of(version)
@@ -241,6 +242,9 @@ def start(
         try:
             with step(f"starting RabbitMQ {version} as {name}"):
                 broker.start()
+        except KeyboardInterrupt:
+            _clear(name)
+            raise
         except BaseException:
             broker.kill()
             raise
