@@ -46,8 +46,12 @@ class Left(NamedTuple):
 
 
 @contextmanager
-def nursery(folder: Path, log: Path) -> Iterator[Callable[[int, float], None]]:
-    """Give a call that makes a victim for a round and kills it so many seconds later."""
+def nursery(folder: Path, log: Path) -> Iterator[Callable[[int], None]]:
+    """Give a call that makes a victim for a round and kills it.
+
+    Every other one is killed at any moment of its life, opening the file included; the others are
+    left to open it first, so that a slow machine has them at work too.
+    """
     command = [sys.executable, str(VICTIM), str(folder), str(log)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -56,10 +60,14 @@ def nursery(folder: Path, log: Path) -> Iterator[Callable[[int, float], None]]:
         assert talk is not None
         assert listen is not None
 
-        def live_and_die(number: int, seconds: float) -> None:
+        def live_and_die(number: int) -> None:
+            size = log.stat().st_size
             print(number, file=talk, flush=True)
             victim = int(listen.readline())
-            time.sleep(seconds)
+            ends = time.monotonic() + 60
+            while number % 2 and log.stat().st_size == size and time.monotonic() < ends:
+                time.sleep(0.001)
+            time.sleep(random.uniform(0.0, 0.4))
             os.kill(victim, signal.SIGKILL)
             assert int(listen.readline()) == -signal.SIGKILL
 
@@ -149,12 +157,13 @@ async def test_killed_at_any_moment_the_file_loses_nothing_that_was_confirmed(
     tmp_path: Path,
 ) -> None:
     folder, log = tmp_path / "data", tmp_path / "log"
+    log.touch()
     rounds = []
     read = 0
     with nursery(folder, log) as live_and_die:
         for number in range(KILLS):
-            live_and_die(number, random.uniform(0.0, 0.5))
-            facts = log.read_bytes()[read:] if log.exists() else b""
+            live_and_die(number)
+            facts = log.read_bytes()[read:]
             read += len(facts)
             rounds.append(facts.decode().splitlines())
     notes = Notes(rounds)
