@@ -2,7 +2,13 @@
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["fixtures.kubernetes", "fixtures.brokers", "fixtures.adapters"]
+pytest_plugins = [
+    "fixtures.adapters",
+    "fixtures.brokers",
+    "fixtures.databases",
+    "fixtures.images",
+    "fixtures.kubernetes",
+]
 
 settings.register_profile(
     "namedqueue",
