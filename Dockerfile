@@ -25,7 +25,7 @@ LABEL org.opencontainers.image.vendor="NamedQueue" \
 FROM ${BASE} AS builder
 WORKDIR /build
 ENV VIRTUAL_ENV=/opt/namedqueue UV_NO_CACHE=1 UV_PYTHON_DOWNLOADS=never UV_NO_PROGRESS=1
-COPY hack/container/with-host-settings hack/container/drop-sources /usr/local/bin/
+COPY hack/container/ /usr/local/bin/
 COPY requirements.lock pyproject.toml ./
 RUN --mount=type=secret,id=installer --mount=type=secret,id=certificates \
     --mount=type=secret,id=pip.conf \
@@ -52,9 +52,7 @@ RUN --mount=type=secret,id=installer --mount=type=secret,id=certificates \
     -r pyproject.toml --extra sidecar \
     && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/namedqueue
 COPY --from=wheel /dist /dist
-RUN /uv/bin/uv pip install --no-index --find-links /dist --no-deps namedqueue \
-    && python3 -m compileall -q --invalidation-mode unchecked-hash \
-    /opt/namedqueue/lib/python3*/site-packages/*namedqueue*
+RUN add-project
 
 FROM python AS sidecar
 COPY --from=sidecar-environment /opt/namedqueue /opt/namedqueue
@@ -72,9 +70,7 @@ RUN --mount=type=secret,id=installer --mount=type=secret,id=certificates \
     && drop-sources client/api client/models aio/client/api aio/client/models \
     && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/namedqueue
 COPY --from=wheel /dist /dist
-RUN /uv/bin/uv pip install --no-index --find-links /dist --no-deps namedqueue \
-    && python3 -m compileall -q --invalidation-mode unchecked-hash \
-    /opt/namedqueue/lib/python3*/site-packages/*namedqueue*
+RUN add-project
 
 FROM python AS operator
 COPY --from=operator-environment /opt/namedqueue /opt/namedqueue

@@ -33,7 +33,7 @@ _MACHINE_FILES = (
     "var/lib/apt/lists/*",
     "var/log/*",
 )
-_LAYERS_KEPT = 200
+_LAYERS_KEPT = 600
 
 _SETTINGS = (
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_DEFAULT_TIMEOUT"),
