@@ -3,6 +3,7 @@
     exchange.py    requests and responses as plain values
     messages.py, dead_letters.py, queues.py, health.py      the calls
     routes.py      which path leads to which call
+    schemas.py     the documents that go in and out
     openapi.py     the description of all of it
     server.py      the one module that knows the HTTP library
 

@@ -1,29 +1,34 @@
 """Triage without a store: what the broker's dead-letter queue holds, and the way back."""
 
+import re
 from collections import Counter
-from collections.abc import AsyncIterator
-from typing import Any, Final
+from collections.abc import AsyncIterator, Mapping
+from typing import Final, NamedTuple, Self
 
 from namedqueue.deadletters import DeadLetterRecord
 from namedqueue.moments import rfc3339
 from namedqueue_sidecar.api.exchange import Request, Response, known_fields, read_json, reply
 from namedqueue_sidecar.api.messages import queue_key
 from namedqueue_sidecar.brokers.port import DeadLetters
-from namedqueue_sidecar.intake.problems import Problem, invalid
+from namedqueue_sidecar.intake.problems import Problem, invalid, unavailable
 from namedqueue_sidecar.plane import Plane
 
 _PAGE: Final = 100
 _LARGEST_PAGE: Final = 1000
+_NUMBER: Final = re.compile(r"[0-9]{1,4}")
 
 
 async def list_dead_letters(plane: Plane, request: Request) -> Response:
     """Return a page of dead letters, oldest first."""
-    limit = _number(request.query, "limit", _PAGE, most=_LARGEST_PAGE)
-    reason, after = request.query.get("reason"), request.query.get("after")
-    letters = plane.broker.dead_letters(queue_key(plane, request))
+    letters, query = plane.broker.dead_letters(queue_key(plane, request)), request.query
+    known_fields(query, "reason", "after", "limit")
+    reason, after, limit = query.get("reason"), query.get("after"), _page_size(query)
     found: list[DeadLetterRecord] = []
     while len(found) < limit:
-        page, after = await letters.browse(after, limit - len(found))
+        try:
+            page, after = await letters.browse(after, limit - len(found))
+        except ValueError:
+            raise invalid("after is not a cursor; take `next` of the page before") from None
         found += [record for record in page if reason in (None, record.reason.code)]
         if after is None:
             break
@@ -74,27 +79,46 @@ async def discard_dead_letter(plane: Plane, request: Request) -> Response:
 
 async def redrive(plane: Plane, request: Request) -> Response:
     """Send dead letters back: all, or by reason, by ids, up to a limit."""
-    key, wish = queue_key(plane, request), read_json(request)
-    known_fields(wish, "limit", "reason", "ids", "dryRun")
-    limit, reason, ids = wish.get("limit"), wish.get("reason"), wish.get("ids")
-    if limit is not None and (type(limit) is not int or limit < 1):
-        raise invalid("limit is not a whole number above 0")
-    if ids is not None and not (isinstance(ids, list) and all(type(one) is str for one in ids)):
-        raise invalid("ids is not a list of text")
-    if reason is not None and not isinstance(reason, str):
-        raise invalid("reason is not text")
-    wanted = None if ids is None else frozenset(ids)
-
-    def chosen(record: DeadLetterRecord) -> bool:
-        by_reason = reason in (None, record.reason.code)
-        return by_reason and (wanted is None or record.job.id in wanted)
-
+    key, wish = queue_key(plane, request), _Wish.read(request)
     letters = plane.broker.dead_letters(key)
-    if wish.get("dryRun") is True:
-        matched = [record async for record in _all(letters) if chosen(record)]
-        count = len(matched) if limit is None else min(limit, len(matched))
+    if wish.dry_run:
+        matched = sum([1 async for record in _all(letters) if wish.chooses(record)])
+        count = matched if wish.limit is None else min(wish.limit, matched)
         return reply({"queue": key.name, "matched": count, "redriven": 0})
-    return reply({"queue": key.name, "redriven": await letters.redrive(chosen, limit)})
+    reason = plane.broker.unavailable
+    if reason is not None:
+        raise unavailable(reason)
+    return reply({"queue": key.name, "redriven": await letters.redrive(wish.chooses, wish.limit)})
+
+
+class _Wish(NamedTuple):
+    """Which dead letters are to be sent back; None means any."""
+
+    limit: int | None
+    reason: str | None
+    ids: frozenset[str] | None
+    dry_run: bool
+
+    @classmethod
+    def read(cls, request: Request) -> Self:
+        """Read it from a request, or raise the problem with it."""
+        given = read_json(request)
+        known_fields(given, "limit", "reason", "ids", "dryRun")
+        limit, reason, ids = given.get("limit"), given.get("reason"), given.get("ids")
+        dry_run = given.get("dryRun", False)
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise invalid("limit is not a whole number above 0")
+        if ids is not None and not (isinstance(ids, list) and all(type(one) is str for one in ids)):
+            raise invalid("ids is not a list of text")
+        if reason is not None and not isinstance(reason, str):
+            raise invalid("reason is not text")
+        if not isinstance(dry_run, bool):
+            raise invalid("dryRun is neither true nor false")
+        return cls(limit, reason, None if ids is None else frozenset(ids), dry_run)
+
+    def chooses(self, record: DeadLetterRecord) -> bool:
+        by_reason = self.reason in (None, record.reason.code)
+        return by_reason and (self.ids is None or record.job.id in self.ids)
 
 
 async def _all(letters: DeadLetters) -> AsyncIterator[DeadLetterRecord]:
@@ -107,10 +131,10 @@ async def _all(letters: DeadLetters) -> AsyncIterator[DeadLetterRecord]:
             return
 
 
-def _number(query: Any, name: str, default: int, most: int) -> int:
-    text = query.get(name, str(default))
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= most:
-        raise invalid(f"{name} is not a number from 1 to {most}")
+def _page_size(query: Mapping[str, str]) -> int:
+    text = query.get("limit", str(_PAGE))
+    if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= _LARGEST_PAGE:
+        raise invalid(f"limit is not a number from 1 to {_LARGEST_PAGE}")
     return int(text)
 
 

@@ -1,11 +1,13 @@
 """Requests, responses and problems as plain values."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
+from namedqueue_sidecar.intake.jobs import parsed
 from namedqueue_sidecar.intake.problems import Problem, invalid
 
 JSON: Final = "application/json"
@@ -41,31 +43,38 @@ def problem_response(problem: Problem) -> Response:
         "code": problem.code,
         "detail": problem.detail,
     }
-    wait = problem.retry_after
-    headers = {} if wait is None else {"Retry-After": str(wait)}
-    return Response(problem.status, orjson.dumps(document), PROBLEM, headers)
+    return Response(problem.status, orjson.dumps(document), PROBLEM, problem.headers)
 
 
 def reply(document: Any, status: int = 200) -> Response:
     """Return a JSON answer."""
-    return Response(status, orjson.dumps(document))
+    try:
+        body = orjson.dumps(document)
+    except TypeError:  # a payload that is shown may hold an integer past 64 bits
+        body = json.dumps(document).encode()
+    return Response(status, body)
 
 
 def read_json(request: Request) -> dict[str, Any]:
     """Read a JSON object from the body; an empty body is an empty object."""
+    refuse_encoding(request)
     if not request.body:
         return {}
-    try:
-        document = orjson.loads(request.body)
-    except orjson.JSONDecodeError as error:
-        raise invalid(f"the body is not JSON: {error}") from None
+    document = parsed(request.body, "the body")
     if not isinstance(document, dict):
         raise invalid("the body is not a JSON object")
     return document
 
 
-def known_fields(document: Mapping[str, Any], *names: str) -> None:
+def refuse_encoding(request: Request) -> None:
+    """Refuse a compressed body where we have to read it; a payload is passed on as it is."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise Problem(415, "UNSUPPORTED_ENCODING", "send this body without Content-Encoding")
+
+
+def known_fields(given: Mapping[str, Any], *names: str) -> None:
     """Refuse a field that means nothing here; a typing error must not pass in silence."""
-    unknown = [name for name in document if name not in names]
-    if unknown:
-        raise invalid(f"{unknown[0]} is not a field; the fields are {', '.join(names)}")
+    unknown = next((name for name in given if name not in names), None)
+    if unknown is not None:
+        raise invalid(f"{unknown[:64]} is not a field; the fields are {', '.join(names)}")

@@ -2,121 +2,167 @@
 
 import inspect
 import re
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from namedqueue_sidecar.api.exchange import PROBLEM
+from namedqueue_sidecar.api import schemas
+from namedqueue_sidecar.api.exchange import JSON, PROBLEM
 from namedqueue_sidecar.api.routes import Route
+from namedqueue_sidecar.api.schemas import reference
 
+Object: TypeAlias = dict[str, Any]
+
+_FIRST_ERROR: Final = 400
 _MEANINGS: Final = {
     200: "done",
     202: "confirmed by the broker",
     204: "removed",
-    207: "some entries failed; `failed` names them",
+    207: "some entries failed; `failed` names them, and whatever is counted as accepted is safe",
     400: "the request cannot be understood",
     404: "no such queue, topic or dead letter",
     413: "too large",
-    422: "a field is not acceptable",
+    415: "the body is compressed",
+    422: "a field is not acceptable, or the payload does not match the queue's schema",
     429: "the queue is full; wait as Retry-After says",
     503: "not possible right now; wait as Retry-After says",
 }
-_TEXT: Final = {"type": "string", "minLength": 1, "maxLength": 255}
-_HEADERS: Final = ("Idempotency-Key", "NQ-Type", "NQ-Group", "NQ-Priority", "NQ-Delay")
-_QUERY: Final = ("reason", "after", "limit")
-_FIRST_ERROR = 400
+_RETRY_AFTER: Final = {
+    "Retry-After": {"description": "seconds to wait", "schema": {"type": "integer", "minimum": 0}}
+}
 
 
-def document(routes: tuple[Route, ...]) -> dict[str, Any]:
+def _parameter(place: str, name: str, schema: Object, description: str) -> Object:
+    return {"name": name, "in": place, "schema": schema, "description": description}
+
+
+_TRACE: Final = (
+    _parameter("header", "traceparent", schemas.TEXT, "W3C trace context, handed on to the app"),
+    _parameter("header", "tracestate", schemas.TEXT, "W3C trace context, handed on to the app"),
+)
+_JOB: Final = (
+    _parameter("header", "Idempotency-Key", schemas.LINE, "what makes two jobs the same"),
+    _parameter("header", "NQ-Type", schemas.LINE, "the job's type, `ce-type` for the app"),
+    _parameter("header", "NQ-Group", schemas.LINE, "the group that keeps its order"),
+    *_TRACE,
+)
+_WHEN: Final = (
+    _parameter("header", "NQ-Priority", schemas.PRIORITY, "up to the queue's maxPriority"),
+    _parameter("header", "NQ-Delay", schemas.DURATION, "how long the job waits first"),
+)
+_PAGE: Final = (
+    _parameter("query", "reason", schemas.TEXT, "only dead letters of this reason"),
+    _parameter("query", "after", schemas.TEXT, "`next` of the page before"),
+    _parameter(
+        "query", "limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "most"
+    ),
+)
+_PATH: Final = {
+    "queue": (schemas.TEXT, "the NamedQueue's name"),
+    "id": (schemas.ID, "the job's id"),
+    "topic": (
+        {"type": "string", "minLength": 1, "maxLength": 200, "examples": ["order/eu/created"]},
+        "levels separated by `/`, which may be percent-encoded or not",
+    ),
+}
+
+
+class _Details(NamedTuple):
+    """What the route's own row does not tell: parameters, the body, and the answers' schemas."""
+
+    answers: dict[int, str]
+    parameters: tuple[Object, ...] = ()
+    body: Object | None = None
+    body_required: bool = True
+
+
+_ANY_BODY: Final[Object] = {
+    "*/*": {"schema": {}, "examples": {"order": {"value": {"order": 17}}}},
+}
+_DETAILS: Final = {
+    "list_queues": _Details({200: "Queues"}),
+    "show_queue": _Details({200: "Queue"}),
+    "enqueue": _Details({202: "Accepted"}, (*_JOB, *_WHEN), _ANY_BODY, body_required=False),
+    "publish": _Details({202: "Published"}, _JOB, _ANY_BODY, body_required=False),
+    "enqueue_batch": _Details(
+        {202: "BatchAccepted", 207: "BatchPartlyAccepted"},
+        _TRACE,
+        {
+            JSON: {"schema": reference("Batch")},
+            "application/x-ndjson": {
+                "schema": {"type": "string", "description": "one `Entry` a line"},
+                "examples": {"two": {"value": '{"payload":1}\n{"payload":2}\n'}},
+            },
+        },
+    ),
+    "list_dead_letters": _Details({200: "DeadLetters"}, _PAGE),
+    "group_dead_letters": _Details({200: "ReasonGroups"}),
+    "show_dead_letter": _Details({200: "DeadLetter"}),
+    "discard_dead_letter": _Details({}),
+    "redrive": _Details(
+        {200: "Redriven"}, (), {JSON: {"schema": reference("Redrive")}}, body_required=False
+    ),
+    "drain": _Details({200: "Status"}),
+    "wait_for_drain": _Details({200: "Status"}),
+    "live": _Details({200: "Status"}),
+    "ready": _Details({200: "Readiness", 503: "Readiness"}),
+    "metrics": _Details({}),
+}
+
+
+def document(routes: tuple[Route, ...]) -> Object:
     """Return the description of these routes."""
-    paths: dict[str, Any] = {}
+    paths: Object = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "NamedQueue data plane", "version": "v1"},
+        "info": {
+            "title": "NamedQueue data plane",
+            "version": "v1",
+            "description": "Any header `NQ-Header-<name>` of a message is the job's own and comes "
+            "to the app under the same name. Every error is `application/problem+json` with a "
+            "stable `code`.",
+        },
+        "servers": [{"url": "http://127.0.0.1:3550", "description": "beside the app in its pod"}],
         "paths": paths,
-        "components": {"schemas": {"Problem": _problem_schema()}},
+        "components": {"schemas": schemas.SCHEMAS},
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
-    name = route.call.__name__
-    operation: dict[str, Any] = {
-        "operationId": name,
+def _operation(route: Route) -> Object:
+    details = _DETAILS[route.call.__name__]
+    operation: Object = {
+        "operationId": route.call.__name__,
         "summary": inspect.getdoc(route.call),
-        "parameters": _parameters(route),
-        "responses": {str(status): _response(route, status) for status in route.statuses},
+        "parameters": [*_path_parameters(route), *details.parameters],
+        "responses": {
+            **{str(status): _response(details, route, status) for status in route.statuses},
+            "default": _problem("anything else that can go wrong"),
+        },
     }
-    body = _body(name)
-    return operation | ({"requestBody": {"content": body}} if body else {})
+    if details.body is not None:
+        operation["requestBody"] = {"required": details.body_required, "content": details.body}
+    return operation
 
 
-def _parameters(route: Route) -> list[dict[str, Any]]:
-    name = route.call.__name__
-    path = [
-        {"name": part, "in": "path", "required": True, "schema": _TEXT}
-        for part in re.findall(r"\{(\w+)\}", route.path)
-    ]
-    headers = _HEADERS if name in ("enqueue", "publish") else ()
-    query = _QUERY if name == "list_dead_letters" else ()
+def _path_parameters(route: Route) -> list[Object]:
     return [
-        *path,
-        *({"name": one, "in": "header", "schema": {"type": "string"}} for one in headers),
-        *({"name": one, "in": "query", "schema": {"type": "string"}} for one in query),
+        _parameter("path", name, *_PATH[name]) | {"required": True}
+        for name in re.findall(r"\{(\w+)\}", route.path)
     ]
 
 
-def _body(name: str) -> dict[str, Any]:
-    entry = {
-        "type": "object",
-        "required": ["payload"],
-        "properties": {
-            **dict.fromkeys(("id", "key", "type", "group", "delay"), _TEXT),
-            "priority": {"type": "integer"},
-            "headers": {"type": "object", "additionalProperties": {"type": "string"}},
-            "payload": {},
-        },
-    }
-    bodies: dict[str, dict[str, Any]] = {
-        "enqueue": {"*/*": {"schema": {}}},
-        "publish": {"*/*": {"schema": {}}},
-        "enqueue_batch": {
-            "application/json": {"schema": {"type": "array", "items": entry}},
-            "application/x-ndjson": {"schema": {"type": "string"}},
-        },
-        "redrive": {"application/json": {"schema": _redrive_schema()}},
-    }
-    return bodies.get(name, {})
+def _response(details: _Details, route: Route, status: int) -> Object:
+    meaning, schema = _MEANINGS[status], details.answers.get(status)
+    if schema is not None:
+        return {"description": meaning, "content": {JSON: {"schema": reference(schema)}}}
+    if status >= _FIRST_ERROR:
+        return _problem(meaning, retry=status in (429, 503))
+    if route.path == "/metrics":
+        return {"description": meaning, "content": {"text/plain": {"schema": schemas.TEXT}}}
+    return {"description": meaning}
 
 
-def _redrive_schema() -> dict[str, Any]:
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {
-            "limit": {"type": "integer", "minimum": 1},
-            "reason": {"type": "string"},
-            "ids": {"type": "array", "items": {"type": "string"}},
-            "dryRun": {"type": "boolean"},
-        },
-    }
-
-
-def _response(route: Route, status: int) -> dict[str, Any]:
-    description = _MEANINGS[status]
-    if status < _FIRST_ERROR or route.path.startswith("/healthz"):
-        return {"description": description}
-    schema = {"$ref": "#/components/schemas/Problem"}
-    return {"description": description, "content": {PROBLEM: {"schema": schema}}}
-
-
-def _problem_schema() -> dict[str, Any]:
-    return {
-        "type": "object",
-        "required": ["type", "status", "code", "detail"],
-        "properties": {
-            "type": {"type": "string"},
-            "status": {"type": "integer"},
-            "code": {"type": "string"},
-            "detail": {"type": "string"},
-        },
-    }
+def _problem(meaning: str, *, retry: bool = False) -> Object:
+    content = {PROBLEM: {"schema": reference("Problem")}}
+    headers = {"headers": _RETRY_AFTER} if retry else {}
+    return {"description": meaning, "content": content, **headers}

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from namedqueue_sidecar.api import dead_letters, health, messages, queues
 from namedqueue_sidecar.api.exchange import Request, Response
+from namedqueue_sidecar.intake.jobs import LARGEST_BATCH, LARGEST_PAYLOAD
 from namedqueue_sidecar.intake.problems import Problem
 from namedqueue_sidecar.plane import Plane
 
@@ -24,43 +25,31 @@ class Route(NamedTuple):
     path: str
     call: Call
     statuses: tuple[int, ...]
+    largest_body: int = LARGEST_PAYLOAD
 
+
+_MESSAGES = "/v1/queues/{queue}/messages"
+_TOPIC = "/v1/topics/{topic}/messages"
+_DEAD_LETTERS = "/v1/queues/{queue}/dead-letters"
+_SENT = (202, 400, 404, 413, 422, 429, 503)
+_BATCH = (202, 207, 400, 404, 413, 415, 503)
 
 ROUTES = (
-    Route("GET", "/v1/queues", queues.list_queues, (200,)),
-    Route("GET", "/v1/queues/{queue}", queues.show_queue, (200, 404)),
+    Route("GET", "/v1/queues", queues.list_queues, (200, 503)),
+    Route("GET", "/v1/queues/{queue}", queues.show_queue, (200, 404, 503)),
+    Route("POST", _MESSAGES, messages.enqueue, _SENT),
+    Route("POST", f"{_MESSAGES}:batch", messages.enqueue_batch, _BATCH, LARGEST_BATCH),
+    Route("POST", _TOPIC, messages.publish, _SENT),
+    Route("GET", _DEAD_LETTERS, dead_letters.list_dead_letters, (200, 400, 404, 503)),
+    Route("GET", f"{_DEAD_LETTERS}/groups", dead_letters.group_dead_letters, (200, 404, 503)),
+    Route("GET", f"{_DEAD_LETTERS}/{{id}}", dead_letters.show_dead_letter, (200, 404, 503)),
+    Route("DELETE", f"{_DEAD_LETTERS}/{{id}}", dead_letters.discard_dead_letter, (204, 404, 503)),
     Route(
         "POST",
-        "/v1/queues/{queue}/messages",
-        messages.enqueue,
-        (202, 400, 404, 413, 422, 429, 503),
+        "/v1/queues/{queue}/redrive",
+        dead_letters.redrive,
+        (200, 400, 404, 413, 415, 503),
     ),
-    Route(
-        "POST",
-        "/v1/queues/{queue}/messages:batch",
-        messages.enqueue_batch,
-        (202, 207, 400, 404, 413, 503),
-    ),
-    Route(
-        "POST",
-        "/v1/topics/{topic}/messages",
-        messages.publish,
-        (202, 400, 404, 413, 422, 429, 503),
-    ),
-    Route(
-        "GET", "/v1/queues/{queue}/dead-letters", dead_letters.list_dead_letters, (200, 400, 404)
-    ),
-    Route(
-        "GET", "/v1/queues/{queue}/dead-letters/groups", dead_letters.group_dead_letters, (200, 404)
-    ),
-    Route("GET", "/v1/queues/{queue}/dead-letters/{id}", dead_letters.show_dead_letter, (200, 404)),
-    Route(
-        "DELETE",
-        "/v1/queues/{queue}/dead-letters/{id}",
-        dead_letters.discard_dead_letter,
-        (204, 404),
-    ),
-    Route("POST", "/v1/queues/{queue}/redrive", dead_letters.redrive, (200, 400, 404)),
     Route("POST", "/drain", health.drain, (200,)),
     Route("GET", "/wait-for-drain", health.wait_for_drain, (200,)),
 )
@@ -89,7 +78,9 @@ class Table:
                 return route, {name: unquote(value) for name, value in found.groupdict().items()}
             allowed.append(route.method)
         if allowed:
-            raise Problem(405, "METHOD_NOT_ALLOWED", f"this path takes {', '.join(allowed)}")
+            methods = ", ".join(allowed)
+            detail = f"this path takes {methods}"
+            raise Problem(405, "METHOD_NOT_ALLOWED", detail, {"Allow": methods})
         raise Problem(404, "UNKNOWN_PATH", "there is no such path; see /openapi.json")
 
 

@@ -1,16 +1,23 @@
 """The API on a socket, by aiohttp. No other module knows the HTTP library."""
 
+import asyncio
 import logging
+from typing import Final
 
-from aiohttp import web
+from aiohttp import http_exceptions, web
 
 from namedqueue_sidecar.api.exchange import Request, Response, problem_response, reply
 from namedqueue_sidecar.api.openapi import document
 from namedqueue_sidecar.api.routes import OBSERVATION_ROUTES, ROUTES, Route, Table
-from namedqueue_sidecar.intake.jobs import LARGEST_BATCH
-from namedqueue_sidecar.intake.problems import Problem
+from namedqueue_sidecar.intake.problems import Problem, invalid, too_large, unavailable
 from namedqueue_sidecar.plane import Plane
 
+BODY_PATIENCE: Final = 30.0
+"""Seconds in which a body has to be here; a caller that stalls must not hold us."""
+
+_GRACE: Final = 5.0
+_HTTP_1_1: Final = (1, 1)
+_FAULT: Final = 500
 _log = logging.getLogger(__name__)
 
 
@@ -23,28 +30,33 @@ class Server:
 
     async def listen(self, host: str, port: int) -> int:
         """Serve the whole API; return the port, which is chosen for port 0."""
-        return await self._listen(host, port, ROUTES + OBSERVATION_ROUTES)
+        description = reply(document(ROUTES + OBSERVATION_ROUTES))
+
+        async def describe(_plane: Plane, _request: Request) -> Response:
+            """Return this description."""
+            return description
+
+        itself = Route("GET", "/openapi.json", describe, (200,))
+        return await self._listen(host, port, Table((*ROUTES, *OBSERVATION_ROUTES, itself)))
 
     async def listen_for_observers(self, host: str, port: int) -> int:
         """Serve health and metrics, and nothing else."""
-        return await self._listen(host, port, OBSERVATION_ROUTES)
+        return await self._listen(host, port, Table(OBSERVATION_ROUTES))
 
     async def close(self) -> None:
         """Stop listening; requests under way get a moment to end."""
         for runner in self._runners:
             await runner.cleanup()
 
-    async def _listen(self, host: str, port: int, routes: tuple[Route, ...]) -> int:
-        table, description = Table(routes), reply(document(routes))
-
+    async def _listen(self, host: str, port: int, table: Table) -> int:
         async def handle(incoming: web.BaseRequest) -> web.Response:
-            if incoming.method == "GET" and incoming.path == "/openapi.json":
-                return _outgoing(description)
             return _outgoing(await self._answer(table, incoming))
 
-        runner = web.ServerRunner(
-            web.Server(handle, access_log=None, handler_cancellation=False), shutdown_timeout=5
+        # A payload is passed on as it came, so what is compressed stays so.
+        connections = _Connections(
+            handle, access_log=None, handler_cancellation=False, auto_decompress=False
         )
+        runner = web.ServerRunner(connections, shutdown_timeout=_GRACE)
         await runner.setup()
         self._runners.append(runner)
         site = web.TCPSite(runner, host, port)
@@ -58,32 +70,101 @@ class Server:
                 namespace=self._plane.namespace,
                 parameters=parameters,
                 query=incoming.query,
-                headers={name.lower(): value for name, value in incoming.headers.items()},
-                body=await _body(incoming),
+                headers=_headers(incoming),
+                body=await _body(incoming, route.largest_body),
             )
             return await route.call(self._plane, request)
         except Problem as problem:
             return problem_response(problem)
+        except (ConnectionError, TimeoutError) as error:
+            _log.warning("the broker is away: %s", error, extra={"action": "call"})
+            return problem_response(unavailable("the broker is away; send it again"))
         except Exception:  # noqa: BLE001  # the edge: a fault is logged and answered, not raised
             _log.exception("a call failed", extra={"action": "call", "path": incoming.path})
-            detail = "this is a fault of NamedQueue; its log has the details"
-            return problem_response(Problem(500, "INTERNAL_ERROR", detail))
+            return problem_response(_fault())
 
 
-async def _body(incoming: web.BaseRequest) -> bytes:
-    """Read the body, and no more of it than the largest call takes."""
+class _Connections(web.Server):
+    """Makes a protocol for each connection."""
+
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
+
+
+class _Connection(web.RequestHandler):
+    """Answers what is not even HTTP with a problem, too."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = _FAULT,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Return the answer to a request that could not be read; the connection ends with it."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer is on its way already")
+        if status >= _FAULT:
+            _log.error("a request failed", exc_info=exc, extra={"action": "call"})
+            response = _outgoing(problem_response(_fault()))
+        else:
+            reason = (message or "").strip().partition("\n")[0].rstrip(":")
+            problem = Problem(status, "MALFORMED_HTTP", reason or "this is not HTTP/1.1")
+            response = _outgoing(problem_response(problem))
+        response.force_close()
+        return response
+
+
+def _headers(incoming: web.BaseRequest) -> dict[str, str]:
+    """Return the headers by lower case name; one that comes twice is a list, as HTTP has it."""
+    headers: dict[str, str] = {}
+    for name, value in incoming.headers.items():
+        folded = name.lower()
+        headers[folded] = f"{headers[folded]}, {value}" if folded in headers else value
+    return headers
+
+
+async def _body(incoming: web.BaseRequest, largest: int) -> bytes:
+    """Read the body, and no more of it than the call takes."""
     announced = incoming.content_length
-    if announced is not None and announced > LARGEST_BATCH:
-        raise Problem(413, "BODY_TOO_LARGE", f"the largest body is {LARGEST_BATCH} bytes")
+    if announced is not None and announced > largest:
+        raise too_large(f"the largest body here is {largest} bytes")
+    await _encourage(incoming)
+    try:
+        async with asyncio.timeout(BODY_PATIENCE):
+            return await _read(incoming, largest)
+    except TimeoutError:
+        raise Problem(408, "BODY_TIMEOUT", f"the body took over {BODY_PATIENCE:g} s") from None
+    except (web.RequestPayloadError, http_exceptions.HttpProcessingError, ConnectionError):
+        raise invalid("the body ended early or is not what its headers say") from None
+
+
+async def _read(incoming: web.BaseRequest, largest: int) -> bytes:
     chunks, size = [], 0
     async for chunk in incoming.content.iter_any():
         size += len(chunk)
-        if size > LARGEST_BATCH:
-            raise Problem(413, "BODY_TOO_LARGE", f"the largest body is {LARGEST_BATCH} bytes")
+        if size > largest:
+            raise too_large(f"the largest body here is {largest} bytes")
         chunks.append(chunk)
     return b"".join(chunks)
 
 
+async def _encourage(incoming: web.BaseRequest) -> None:
+    """Tell a caller that waits with its body, as curl does with a large one, to send it."""
+    if incoming.version >= _HTTP_1_1 and "100-continue" in incoming.headers.get("Expect", ""):
+        await incoming.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        incoming.writer.output_size = 0
+
+
 def _outgoing(response: Response) -> web.Response:
-    headers = {**response.headers, "Content-Type": response.content_type}
+    headers = {"Server": "namedqueue", **response.headers}
+    if response.body:
+        headers["Content-Type"] = response.content_type
     return web.Response(status=response.status, body=response.body, headers=headers)
+
+
+def _fault() -> Problem:
+    detail = "this is a fault of NamedQueue; its log has the details"
+    return Problem(_FAULT, "INTERNAL_ERROR", detail)

@@ -1,9 +1,14 @@
 """From a request to jobs, within the limits, or to a problem that names the field.
 
 The body of a single enqueue is the payload itself, byte for byte; what belongs to the job beside
-it comes in headers. A batch brings the same as fields of each entry.
+it comes in headers. A batch brings the same as fields of each entry, and each payload is passed on
+as the same JSON value.
+
+Everything that becomes part of a job is checked here to be printable ASCII, but for the payload.
+So no broker can fail to write it and no app can be given another header by it.
 """
 
+import json
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -11,23 +16,29 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
+from pydantic_core import from_json
 
 from namedqueue import headers as h
 from namedqueue import ladder
 from namedqueue.api.durations import Duration
 from namedqueue.api.namedqueue import NamedQueue
-from namedqueue.envelope import DEFAULT_TYPE, Job
+from namedqueue.envelope import DEFAULT_CONTENT_TYPE, DEFAULT_TYPE, LONGEST_TRACESTATE, Job
 from namedqueue.handler import USER_HEADER_PREFIX
 from namedqueue_sidecar.brokers.port import Main, QueueKey
 from namedqueue_sidecar.consuming.validation import ProblemWith
-from namedqueue_sidecar.intake.problems import Problem, invalid
+from namedqueue_sidecar.intake.problems import Problem, invalid, too_large
 
 LARGEST_PAYLOAD: Final = 1024 * 1024
 LARGEST_BATCH: Final = 16 * 1024 * 1024
 MOST_ENTRIES: Final = 10_000
 
 _USER_PREFIX = USER_HEADER_PREFIX.lower()
+_JSON = "application/json"
+_NDJSON = "application/x-ndjson"
 _PRINTABLE = re.compile(r"[!-~]([ -~]{0,253}[!-~])?")
+_VISIBLE = re.compile(r"[!-~]{1,255}")
+_DIGITS = re.compile(r"[0-9]{1,3}")
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _ENTRY_FIELDS = ("id", "key", "type", "group", "priority", "delay", "headers", "payload")
 
 
@@ -45,7 +56,8 @@ class Wanted(NamedTuple):
     priority: str | int | None = None
     delay: str | None = None
     headers: h.UserHeaders = ()
-    content_type: str = "application/json"
+    content_type: str = _JSON
+    content_encoding: str | None = None
     traceparent: str | None = None
     tracestate: str | None = None
 
@@ -73,15 +85,15 @@ class Intake:
     def _priority(self, wanted: Wanted) -> int:
         if wanted.priority is None:
             return 0
-        text, most = str(wanted.priority), self._spec.durable_or_default.max_priority
-        if not text.isascii() or not text.isdigit() or len(text) > 3 or int(text) > most:  # noqa: PLR2004
+        priority, most = _count(wanted.priority), self._spec.durable_or_default.max_priority
+        if priority is None or priority > most:
             raise Problem(
                 422,
                 "INVALID_PRIORITY",
-                f"priority {text[:20]!r} is not a number from 0 to {most}, "
+                f"the priority is not a whole number from 0 to {most}, "
                 "which is the queue's spec.durable.maxPriority",
             )
-        return int(text)
+        return priority
 
     def _delay(self, wanted: Wanted) -> int:
         if wanted.delay is None:
@@ -106,22 +118,22 @@ class Intake:
 def make_job(queue: str, wanted: Wanted, payload: bytes, now: int, topic: str | None = None) -> Job:
     """Return a new job with what the caller asked for, checked field by field."""
     if len(payload) > LARGEST_PAYLOAD:
-        raise Problem(
-            413, "PAYLOAD_TOO_LARGE", f"{len(payload)} bytes; the most is {LARGEST_PAYLOAD}"
-        )
+        raise too_large(f"the payload has {len(payload)} bytes; the most is {LARGEST_PAYLOAD}")
+    traceparent = h.traceparent(wanted.traceparent)
     return Job(
-        id=_text("id", wanted.id) or new_id(now),
+        id=_id(wanted.id) or new_id(now),
         queue=queue,
         payload=payload,
         enqueued_at=now,
         time=now,
         type=_text("type", wanted.type) or DEFAULT_TYPE,
-        content_type=_text("content type", wanted.content_type) or "application/json",
+        content_type=_text("content type", wanted.content_type) or DEFAULT_CONTENT_TYPE,
+        content_encoding=_text("content encoding", wanted.content_encoding),
         group=_text("group", wanted.group),
         topic=topic,
         idempotency_key=_text("key", wanted.key),
-        traceparent=h.traceparent(wanted.traceparent),
-        tracestate=wanted.tracestate,
+        traceparent=traceparent,
+        tracestate=h.ascii_text(wanted.tracestate, LONGEST_TRACESTATE) if traceparent else None,
         headers=wanted.headers,
     )
 
@@ -136,7 +148,8 @@ def wanted_by_headers(headers: Mapping[str, str]) -> Wanted:
         priority=get("nq-priority"),
         delay=get("nq-delay"),
         headers=_user_headers(headers),
-        content_type=get("content-type", "application/octet-stream"),
+        content_type=get("content-type", DEFAULT_CONTENT_TYPE),
+        content_encoding=get("content-encoding"),
         traceparent=get("traceparent"),
         tracestate=get("tracestate"),
     )
@@ -145,18 +158,31 @@ def wanted_by_headers(headers: Mapping[str, str]) -> Wanted:
 def entries(headers: Mapping[str, str], body: bytes) -> Iterator[Read]:
     """Yield a reader for each entry of a batch, so that one bad entry fails alone."""
     if len(body) > LARGEST_BATCH:
-        raise Problem(413, "BATCH_TOO_LARGE", f"{len(body)} bytes; the most is {LARGEST_BATCH}")
-    if headers.get("content-type", "").startswith("application/x-ndjson"):
+        raise too_large(f"the batch has {len(body)} bytes; the most is {LARGEST_BATCH}")
+    if headers.get("content-type", "").lower().startswith(_NDJSON):
         items: Any = [line for line in body.split(b"\n") if line.strip()]
         read: Callable[[Any, Trace], tuple[Wanted, bytes]] = _read_line
     else:
-        items, read = _parsed(body, "the body"), _read_entry
+        items, read = parsed(body, "the body"), _read_entry
         if not isinstance(items, list):
-            raise invalid("the body is neither a JSON array nor application/x-ndjson")
+            raise invalid(f"the body is neither a JSON array nor {_NDJSON}")
     if len(items) > MOST_ENTRIES:
-        raise Problem(413, "BATCH_TOO_LARGE", f"{len(items)} entries; the most is {MOST_ENTRIES}")
+        raise too_large(f"the batch has {len(items)} entries; the most is {MOST_ENTRIES}")
     trace = headers.get("traceparent"), headers.get("tracestate")
     yield from (partial(read, item, trace) for item in items)
+
+
+def parsed(text: bytes, what: str) -> Any:
+    """Read JSON, and every number in it as it is.
+
+    The fast reader takes an integer past 64 bits for a float, which is another number; where
+    there could be one the careful reader is asked as well.
+    """
+    try:
+        document = orjson.loads(text)
+        return from_json(text) if _LONG_NUMBER.search(text) else document
+    except ValueError as error:
+        raise invalid(f"{what} is not JSON: {str(error)[:200]}") from None
 
 
 def new_id(now: int) -> str:
@@ -164,15 +190,8 @@ def new_id(now: int) -> str:
     return f"{now:012x}{secrets.token_hex(10)}"
 
 
-def _parsed(text: bytes, what: str) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise invalid(f"{what} is not JSON: {error}") from None
-
-
 def _read_line(line: bytes, trace: Trace) -> tuple[Wanted, bytes]:
-    return _read_entry(_parsed(line, "the line"), trace)
+    return _read_entry(parsed(line, "the line"), trace)
 
 
 def _read_entry(document: Any, trace: Trace) -> tuple[Wanted, bytes]:
@@ -184,7 +203,7 @@ def _read_entry(document: Any, trace: Trace) -> tuple[Wanted, bytes]:
     if "payload" not in document:
         raise invalid("payload is missing")
     get = document.get
-    given = get("headers") or {}
+    given = get("headers", {})
     if not isinstance(given, dict):
         raise invalid("headers is not a JSON object")
     wanted = Wanted(
@@ -198,7 +217,19 @@ def _read_entry(document: Any, trace: Trace) -> tuple[Wanted, bytes]:
         traceparent=trace[0],
         tracestate=trace[1],
     )
-    return wanted, orjson.dumps(document["payload"])
+    return wanted, _written(document["payload"])
+
+
+def _written(payload: object) -> bytes:
+    """Write a payload as JSON; the fast writer knows neither long numbers nor deep nesting."""
+    try:
+        return orjson.dumps(payload)
+    except TypeError:
+        pass
+    try:
+        return json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode()
+    except RecursionError:
+        raise invalid("the payload is nested too deeply") from None
 
 
 def _user_headers(headers: Mapping[str, str]) -> h.UserHeaders:
@@ -210,14 +241,33 @@ def _user_headers(headers: Mapping[str, str]) -> h.UserHeaders:
 def _checked_headers(given: Mapping[str, Any]) -> h.UserHeaders:
     kept = h.user_headers(given)
     if len(kept) != len(given):
-        refused = next(name for name in given if name not in dict(kept))
+        refused = next((name for name in given if name.lower() not in dict(kept)), "")
         raise Problem(
             422,
             "INVALID_HEADER",
-            f"header {refused[:64]!r} is refused: names are [a-z0-9-] of at most 64, "
-            f"values printable ASCII, {h.MOST_USER_HEADER_BYTES} bytes in all",
+            f"header {refused[:64]!r} is refused: names are [a-z0-9-] of at most 64, each once "
+            "and none of nq-*, x-*, cc and bcc; values are printable ASCII, "
+            f"{h.MOST_USER_HEADER_BYTES} bytes in all",
         )
     return kept
+
+
+def _count(value: object) -> int | None:
+    """Read a number of up to three digits, also from a header's text."""
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        return int(value)
+    return value if type(value) is int and value >= 0 else None
+
+
+def _id(value: object) -> str | None:
+    """Read a job's id, which stays as it is on every wire: without spaces."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _VISIBLE.fullmatch(value):
+        raise Problem(
+            422, "INVALID_FIELD", "id must be 1 to 255 printable ASCII characters without spaces"
+        )
+    return value
 
 
 def _text(name: str, value: object) -> str | None:

@@ -4,18 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from namedqueue_sidecar.brokers.port import Broker, Publication, Verdict
-from namedqueue_sidecar.intake.problems import Problem
-
-_REFUSALS = {
-    Verdict.UNROUTABLE: (404, "UNROUTABLE", "no queue takes this message"),
-    Verdict.FULL: (429, "QUEUE_FULL", "the queue is at its spec.durable.maxLength; try later"),
-    Verdict.UNKNOWN: (
-        503,
-        "BROKER_UNAVAILABLE",
-        "the broker did not confirm in time, so this may or may not have arrived; send it again",
-    ),
-}
-_RETRY_AFTER_SECONDS = 1
+from namedqueue_sidecar.intake.problems import Problem, full, unavailable
 
 
 class Sending:
@@ -27,9 +16,11 @@ class Sending:
 
     async def send(self, publications: Sequence[Publication]) -> Sequence[Verdict]:
         """Return the broker's verdict on each; refuse at once while there is no broker."""
+        if not publications:
+            return ()
         reason = self._broker.unavailable
         if reason is not None:
-            raise Problem(503, "BROKER_UNAVAILABLE", reason, retry_after=_RETRY_AFTER_SECONDS)
+            raise unavailable(reason)
         loop = asyncio.get_running_loop()
         verdicts: asyncio.Future[Sequence[Verdict]] = loop.create_future()
         if not self._waiting:
@@ -48,14 +39,25 @@ class Sending:
                     future.set_result(verdicts[position:end])
                 position = end
 
-        self._broker.publish([one for batch, _ in waiting for one in batch], settled)
+        try:
+            self._broker.publish([one for batch, _ in waiting for one in batch], settled)
+        except Exception as fault:  # noqa: BLE001  # a caller must not wait for ever over a fault
+            for _, future in waiting:
+                if not future.done():
+                    future.set_exception(fault)
 
 
 def refusal(verdict: Verdict) -> Problem | None:
     """Return the problem that a verdict means for a caller; None if it was confirmed."""
-    if verdict is Verdict.CONFIRMED:
-        return None
-    status, code, detail = _REFUSALS[verdict]
-    return Problem(
-        status, code, detail, retry_after=_RETRY_AFTER_SECONDS if status in (429, 503) else None
-    )
+    match verdict:
+        case Verdict.CONFIRMED:
+            return None
+        case Verdict.UNROUTABLE:
+            return Problem(404, "UNROUTABLE", "no queue takes this message")
+        case Verdict.FULL:
+            return full("the queue is at its spec.durable.maxLength; try later")
+        case Verdict.UNKNOWN:
+            return unavailable(
+                "the broker did not confirm in time, so this may or may not have arrived; "
+                "send it again"
+            )
