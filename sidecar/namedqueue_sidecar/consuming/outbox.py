@@ -4,6 +4,9 @@ A job moves on by being published to its next stage, confirmed, and only then ac
 outbox sees that through: it gathers the publications of one turn of the event loop into one
 batch, and sends again what did not arrive for as long as its delivery is still ours. When the
 delivery is void the broker gives the job out again, so there is nothing left to see through.
+
+A full queue refuses a retry that has no delay. Waiting for room would hold the worker's slot, and
+with all slots held nobody makes room; so such a job goes by the ladder, which is never full.
 """
 
 import asyncio
@@ -11,7 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from namedqueue_sidecar.brokers.port import Broker, Publication, Verdict
+from namedqueue.ladder import TICK_MS
+from namedqueue_sidecar.brokers.port import Broker, Main, Publication, Verdict
 
 Arrived: TypeAlias = Callable[[], None]
 StillOurs: TypeAlias = Callable[[], bool]
@@ -62,9 +66,18 @@ class Outbox:
                 letter.arrived()
             elif letter.still_ours():
                 self._under_way += 1
-                self._loop.call_later(letter.pause, self._again, letter)
+                detour = _past_a_full_queue(letter) if verdict is Verdict.FULL else letter
+                self._loop.call_later(letter.pause, self._again, detour)
 
     def _again(self, letter: _Letter) -> None:
         self._under_way -= 1
         if letter.still_ours():
             self._post(letter._replace(pause=min(letter.pause * 2, _LONGEST_PAUSE)))
+
+
+def _past_a_full_queue(letter: _Letter) -> _Letter:
+    match letter.publication:
+        case Main(queue, job, delay_ms) if delay_ms < TICK_MS:
+            return letter._replace(publication=Main(queue, job, TICK_MS))
+        case _:
+            return letter
