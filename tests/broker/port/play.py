@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -25,6 +26,8 @@ T = TypeVar("T")
 DEADLINE = 60.0
 NAMESPACE = "shop"
 QUEUE = QueueKey(NAMESPACE, "orders")
+
+_later = count()
 
 
 def named_queue(name: str = "orders", **spec: Any) -> NamedQueue:
@@ -51,8 +54,9 @@ def job(payload: bytes = b"{}", **fields: Any) -> Job:
 
 
 def letter(code: str = "HTTP_422", **fields: Any) -> DeadLetterRecord:
-    """Return a job that failed for good just now."""
-    return bury(job(**fields), DeadLetter(code, "it failed for good"), None, now_ms())
+    """Return a job that failed for good, each a millisecond after the one before."""
+    at = now_ms() + next(_later)
+    return bury(job(**fields), DeadLetter(code, "it failed for good"), None, at)
 
 
 async def publish(broker: Broker, *batch: Publication) -> list[Verdict]:

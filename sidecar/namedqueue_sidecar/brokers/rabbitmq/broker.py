@@ -47,6 +47,7 @@ class RabbitMQBroker:
         self._consuming = SupervisedConnection(credentials, vhost, f"{name} consuming")
         self._publisher = Publisher(self._publishing, deadline)
         self._declarer = Declarer(self._consuming, vhost, management)
+        self._turns: dict[QueueKey, asyncio.Lock] = {}
         self._subscriptions: dict[RabbitMQSubscription, QueueKey] = {}
 
     async def open(self) -> None:
@@ -106,4 +107,5 @@ class RabbitMQBroker:
 
     def dead_letters(self, queue: QueueKey) -> RabbitMQDeadLetters:
         """Return the queue's dead letters."""
-        return RabbitMQDeadLetters(queue, self._credentials, self._vhost, self._publisher)
+        turn = self._turns.setdefault(queue, asyncio.Lock())
+        return RabbitMQDeadLetters(queue, self._credentials, self._vhost, self._publisher, turn)

@@ -1,14 +1,19 @@
 """Browsing, discarding and redriving what failed for good.
 
-A page's cursor names its last letter and when that was dead-lettered. If the letter is gone by the
-next page, that page begins with whatever was dead-lettered at that time or later, so that who
-empties a queue page by page misses nothing.
+Letters are shown in the order in which they were dead-lettered, by their own account, because a
+queue's order does not survive being read. A page is found by reading them all and keeping its few,
+and its cursor is the place of its last letter in that order, so paging misses nothing when letters
+are removed meanwhile. A queue with a store is browsed there instead.
+
+Who reads a queue has its letters in hand for a moment, so one at a time does.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Final
+from bisect import insort
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from operator import itemgetter
+from typing import Final, TypeAlias
 
 from namedqueue.deadletters import DeadLetterRecord, redriven
 from namedqueue.topology.names import Names
@@ -19,28 +24,35 @@ from namedqueue_sidecar.brokers.rabbitmq.walking import Letter, Walk, walking
 
 _REDRIVE_BATCH: Final = 100
 
+_Place: TypeAlias = tuple[int, str]
+"""When a job was dead-lettered, and its id: where it stands among the letters."""
+
 
 class RabbitMQDeadLetters:
     """The dead letters of one queue."""
 
     def __init__(
-        self, queue: QueueKey, credentials: Provider, vhost: str, publisher: Publisher
+        self,
+        queue: QueueKey,
+        credentials: Provider,
+        vhost: str,
+        publisher: Publisher,
+        turn: asyncio.Lock,
     ) -> None:
         self._queue = queue
         self._credentials = credentials
         self._vhost = vhost
         self._publisher = publisher
+        self._turn = turn
 
     async def browse(
         self, after: str | None, limit: int
     ) -> tuple[Sequence[DeadLetterRecord], str | None]:
         """Return a page and the cursor of the next one."""
         page = _Page(after, limit)
-        async with self._walk(limit + 1 if after is None else None) as walk:
+        async with self._walk() as walk:
             async for letter in walk.letters():
                 page.add(letter.record)
-                if page.full:
-                    break
         return page.finished()
 
     async def find(self, job_id: str) -> DeadLetterRecord | None:
@@ -99,38 +111,44 @@ class RabbitMQDeadLetters:
                 arrived += 1
         return arrived
 
-    def _walk(self, most: int | None = None) -> AbstractAsyncContextManager[Walk]:
+    @asynccontextmanager
+    async def _walk(self) -> AsyncIterator[Walk]:
         names = Names(self._queue.namespace, self._queue.name)
-        return walking(self._credentials, self._vhost, names.dead_letters, self._queue.name, most)
+        async with (
+            self._turn,
+            walking(self._credentials, self._vhost, names.dead_letters, self._queue.name) as walk,
+        ):
+            yield walk
 
 
 class _Page:
-    """A page in the making: what follows the letter of the cursor, or else its moment."""
+    """The first few letters after a place in the order of dead-lettering."""
 
     def __init__(self, after: str | None, limit: int) -> None:
+        self._room = limit + 1
         self._limit = limit
-        self._found = after is None
-        moment, _, self._last = (after or "0.").partition(".")
-        self._moment = int(moment) if moment.isdigit() else 0
-        self._records: list[DeadLetterRecord] = []
+        self._after = _read_cursor(after)
+        self._records: list[tuple[_Place, DeadLetterRecord]] = []
 
     def add(self, record: DeadLetterRecord) -> None:
-        if not self._found and record.job.id == self._last:
-            self._found = True
-            self._records.clear()
-        elif self._found or (
-            record.dead_lettered_at >= self._moment and len(self._records) <= self._limit
+        """Keep a letter if it is among the first."""
+        place = (record.dead_lettered_at, record.job.id)
+        if place > self._after and (
+            len(self._records) < self._room or place < self._records[-1][0]
         ):
-            self._records.append(record)
-
-    @property
-    def full(self) -> bool:
-        """Whether the page and the proof that another one follows are there."""
-        return self._found and len(self._records) > self._limit
+            insort(self._records, (place, record), key=itemgetter(0))
+            del self._records[self._room :]
 
     def finished(self) -> tuple[Sequence[DeadLetterRecord], str | None]:
         """Return the page, and a cursor if there is more."""
         page = self._records[: self._limit]
         if len(self._records) <= self._limit or not page:
-            return page, None
-        return page, f"{page[-1].dead_lettered_at}.{page[-1].job.id}"
+            return [record for _, record in page], None
+        moment, job_id = page[-1][0]
+        return [record for _, record in page], f"{moment}.{job_id}"
+
+
+def _read_cursor(cursor: str | None) -> _Place:
+    """Read where the page before ended; what is no cursor begins at the beginning."""
+    moment, _, job_id = (cursor or "").partition(".")
+    return (int(moment), job_id) if moment.isdecimal() else (-1, "")

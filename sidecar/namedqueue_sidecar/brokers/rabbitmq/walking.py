@@ -1,10 +1,12 @@
-"""Reading a dead-letter queue from its head without taking anything.
+"""Reading a dead-letter queue without taking anything.
 
-A queue cannot be read in place: letters are delivered, looked at, and go back when the connection
-is closed. They keep their order if one consumer took them all, so there is one for as many letters
-as a prefetch can count, and a further one only beyond that. The walk has a connection of its own,
-on which a slow reader holds up nobody else, so however long the queue only a few letters are in
-memory. It ends where the queue ended when it began: what fails again meanwhile is not met twice.
+A queue cannot be read in place: letters are delivered, looked at, and go back when the channel is
+closed. Where they go back to is the broker's business (RabbitMQ 4.3 puts what was read before at
+the end), so nothing here relies on the order of the queue.
+
+The walk has a connection of its own, on which a slow reader holds up nobody else, so however long
+the queue only a few letters are in memory. It ends where the queue ended when it began: what fails
+again meanwhile is not met twice.
 """
 
 import asyncio
@@ -14,6 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 from aiormq.abc import DeliveredMessage
+from aiormq.connection import Connection
 from aiormq.exceptions import ChannelNotFoundEntity
 
 from namedqueue.deadletters import DeadLetterRecord
@@ -25,6 +28,7 @@ from namedqueue_sidecar.brokers.rabbitmq.messages import incoming_dead_letter
 _MOST_PREFETCH: Final = 65_535
 _LETTERS_IN_MEMORY: Final = 200
 _PATIENCE: Final = 1.0
+_GLANCES: Final = 100
 _GLANCE: Final = 0.01
 
 
@@ -38,25 +42,27 @@ class Letter(NamedTuple):
 class Walk:
     """One pass over a queue of dead letters."""
 
-    def __init__(self, channel: LeanChannel, queue: str, name: str, most: int | None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        channel: LeanChannel,
+        queue: str,
+        name: str,
+    ) -> None:
+        self._connection = connection
         self._channel = channel
         self._queue, self._name = queue, name
-        self._window = _MOST_PREFETCH if most is None else min(most, _MOST_PREFETCH)
-        self._most = most
-        self._consumers: list[str] = []
-        self._held = 0
+        self._there = 0
         self._arrived: asyncio.Queue[DeliveredMessage] = asyncio.Queue(_LETTERS_IN_MEMORY)
         channel.on_message = self._take
 
     async def letters(self) -> AsyncIterator[Letter]:
-        """Yield the letters that are there, in order of arrival."""
-        left = await self._ready()
-        if self._most is not None:
-            left = min(left, self._most)
+        """Yield the letters that are there."""
+        left = self._there = await self._ready()
         in_window = 0
         while left > 0:
             if not in_window:
-                in_window = min(left, self._window)
+                in_window = min(left, _MOST_PREFETCH)
                 await self._consume(in_window)
             message = await self._next()
             if message is None:
@@ -69,33 +75,33 @@ class Walk:
     async def remove(self, letter: Letter) -> None:
         """Discard a letter for good."""
         await self._channel.basic_ack(letter.tag, wait=False)
-        self._held -= 1
+        self._there -= 1
 
     async def give_back(self) -> None:
-        """Return what was not removed, and wait until it is back for the next one who looks."""
-        self._channel.on_message = self._pass_by
+        """Return what was not removed, and wait until it is back for the next one who looks.
+
+        The broker does that when the channel is closed, but in its own time.
+        """
+        self.look_away()
+        await self._channel.close(timeout=RPC_SECONDS)
+        self._channel = await LeanChannel.opened(self._connection)
+        for _ in range(_GLANCES):
+            if await self._ready() >= self._there:
+                return
+            await asyncio.sleep(_GLANCE)
+
+    def look_away(self) -> None:
+        """Read no further, and let what is on its way pass by: it may hold up an answer."""
+        self._channel.on_message = _pass_by
         while not self._arrived.empty():
             self._arrived.get_nowait()
-        for consumer in self._consumers:
-            await self._channel.basic_cancel(consumer, timeout=RPC_SECONDS)
-        if self._held:
-            await self._channel.basic_nack(0, multiple=True, wait=False)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
-                while await self._ready() < self._held:
-                    await asyncio.sleep(_GLANCE)
 
     def _take(self, message: DeliveredMessage) -> Awaitable[None]:
-        self._held += 1
         return self._arrived.put(message)
-
-    def _pass_by(self, _: DeliveredMessage) -> None:
-        self._held += 1
 
     async def _consume(self, prefetch: int) -> None:
         await self._channel.basic_qos(prefetch_count=prefetch, timeout=RPC_SECONDS)
-        begun = await self._channel.basic_consume(self._queue, _unused, timeout=RPC_SECONDS)
-        self._consumers.append(begun.consumer_tag or "")
+        await self._channel.basic_consume(self._queue, _unused, timeout=RPC_SECONDS)
 
     async def _next(self) -> DeliveredMessage | None:
         """Return the next letter, or None if the rest is gone or in other hands."""
@@ -115,21 +121,26 @@ class Walk:
 
 
 @asynccontextmanager
-async def walking(
-    credentials: Provider, vhost: str, queue: str, name: str, most: int | None = None
-) -> AsyncIterator[Walk]:
-    """Lend a walk over at most so many letters of the queue; what was not removed goes back."""
+async def walking(credentials: Provider, vhost: str, queue: str, name: str) -> AsyncIterator[Walk]:
+    """Lend a walk over the letters of a queue; what was not removed goes back."""
     connection = await connect(credentials(), vhost, f"{name} dead letters")
     try:
         channel = await LeanChannel.opened(connection)
-        walk = Walk(channel, queue, name, most)
-        yield walk
-        await walk.give_back()
+        walk = Walk(connection, channel, queue, name)
+        try:
+            yield walk
+            await walk.give_back()
+        finally:
+            walk.look_away()
     except ChannelNotFoundEntity:
         raise LookupError(f"there is no queue {name}") from None
     finally:
         with contextlib.suppress(Exception):
             await connection.close()
+
+
+def _pass_by(_: DeliveredMessage) -> None:
+    """Take no notice of a letter: it goes back with the others."""
 
 
 async def _unused(_: DeliveredMessage) -> None:
