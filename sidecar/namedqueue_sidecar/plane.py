@@ -34,8 +34,15 @@ class _Worked:
         self.app = HttpApp(spec.port, spec.health_path)
         self.address = (spec.port, spec.health_path)
         self.worker = DurableWorker(queue, broker, self.app, share=share)
+        self._stopping: asyncio.Task[None] | None = None
 
     async def stop(self, patience: float) -> None:
+        """Drain the worker; whoever asks while that goes on waits for the same end."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(patience))
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self, patience: float) -> None:
         await self.worker.drain(patience)
         await self.app.close()
 
@@ -108,17 +115,20 @@ class Plane:
     async def _work_off(self, key: QueueKey, queue: NamedQueue, *, wanted: bool) -> None:
         spec = queue.spec.worker
         running = self._worked.get(key)
-        if not wanted or spec is None or not supported(queue):
+        if spec is None or not wanted or not supported(queue):
             await self._stop_working(key, patience=30)
-        elif running is not None and running.address == (spec.port, spec.health_path):
+            return
+        if running is not None and running.address == (spec.port, spec.health_path):
             running.worker.update(queue, self.share)
-        else:
-            await self._stop_working(key, patience=30)
+            return
+        await self._stop_working(key, patience=30)
+        if not self.draining:
             self._worked[key] = _Worked(queue, spec, self.broker, self.share)
             self._worked[key].worker.start()
             _log.info("working off %s", key, extra={"action": "work", "queue": str(key)})
 
     async def _stop_working(self, key: QueueKey, patience: float) -> None:
-        worked = self._worked.pop(key, None)
+        worked = self._worked.get(key)
         if worked is not None:
             await worked.stop(patience)
+            self._worked.pop(key, None)
