@@ -2,12 +2,13 @@
 
 from hypothesis import HealthCheck, settings
 
+# In this order: pytest rewrites the assertions only of modules that nothing has imported yet.
 pytest_plugins = [
-    "fixtures.adapters",
+    "fixtures.kubernetes",
     "fixtures.brokers",
     "fixtures.databases",
     "fixtures.images",
-    "fixtures.kubernetes",
+    "fixtures.adapters",
 ]
 
 settings.register_profile(
