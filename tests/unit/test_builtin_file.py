@@ -227,3 +227,24 @@ async def test_text_that_no_encoding_can_hold_does_not_spoil_the_batch(tmp_path:
         hands = Hands()
         broker.subscribe(QUEUE, hands, prefetch=3)
         await hands.hold(3)
+
+
+async def test_jobs_that_cannot_be_read_now_are_given_out_when_they_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = SqliteStorage.read
+    faults: list[object] = []
+
+    def broken(*_: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    async with opened(tmp_path) as broker:
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+        await declare(broker)
+        hands = Hands()
+        broker.subscribe(QUEUE, hands, prefetch=1)
+        monkeypatch.setattr(SqliteStorage, "read", broken)
+        await enqueue(broker, QUEUE, job())
+        await eventually(lambda: bool(faults), "the fault is reported")
+        monkeypatch.setattr(SqliteStorage, "read", read)
+        await hands.hold(1)

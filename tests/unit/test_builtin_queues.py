@@ -255,6 +255,25 @@ async def test_subscribers_are_served_in_turn(broker: BuiltinBroker) -> None:
     assert [len(each.came) for each in hands] == [1, 1, 1]
 
 
+async def test_a_receiver_that_raises_does_not_cost_another_its_jobs(
+    broker: BuiltinBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+    await declare(broker)
+    bad, good = Hands(), Hands()
+    monkeypatch.setattr(bad, "deliver", lambda _: 1 / 0)
+    first = broker.subscribe(QUEUE, bad, prefetch=1)
+    broker.subscribe(QUEUE, good, prefetch=2)
+    await enqueue(broker, QUEUE, job(), job())
+    await settle(broker)
+    assert len(good.came) == 1
+    await first.close()
+    await settle(broker)
+    assert len(good.came) == 2
+    assert len(faults) == 1
+
+
 async def test_a_subscription_survives_its_queue(broker: BuiltinBroker) -> None:
     await declare(broker)
     hands = Hands()

@@ -185,8 +185,17 @@ class Queue:
         if self._gone:
             return
         self._pass_time()
-        for consumer, jobs in self._shares():
-            consumer.receiver.deliver(self._deliveries(consumer, jobs))
+        given = [(each, self._deliveries(each, jobs)) for each, jobs in self._shares()]
+        for consumer, deliveries in given:
+            if deliveries:
+                self._hand_over(consumer, deliveries)
+
+    def _hand_over(self, consumer: Consumer, deliveries: Sequence[Delivery]) -> None:
+        """One receiver that raises must not keep the others from theirs."""
+        try:
+            consumer.receiver.deliver(deliveries)
+        except Exception as fault:  # noqa: BLE001 - reported to the loop, as for any callback
+            self._report("a receiver raised", fault)
 
     def _shares(self) -> list[tuple[Consumer, list[Placed]]]:
         """Deal the next jobs out to the consumers, one at a time, as far as each has room."""
@@ -205,29 +214,42 @@ class Queue:
         return [(consumer, share) for consumer, share in shares if share]
 
     def _deliveries(self, consumer: Consumer, jobs: Sequence[Placed]) -> list[Delivery]:
-        first = [placed.seq for placed in jobs if not placed.delivered]
+        taken = self._taken(jobs)
+        first = [placed.seq for placed, _ in taken if not placed.delivered]
         if first:
             self._s.journal.mark_delivered(first)
         deliveries = []
-        for placed, job in zip(jobs, self._jobs(jobs), strict=True):
+        for placed, job in taken:
             tag = next(self._s.tags)
             consumer.held[tag] = placed if placed.delivered else placed._replace(delivered=True)
             deliveries.append(Delivery(job, tag, placed.delivered))
         return deliveries
 
-    def _jobs(self, jobs: Sequence[Placed]) -> list[Job]:
-        messages = self._s.storage.read([placed.seq for placed in jobs])
+    def _taken(self, jobs: Sequence[Placed]) -> list[tuple[Placed, Job]]:
+        """Read jobs that were taken out of the index; all go back if they cannot be read now."""
+        try:
+            messages = self._s.storage.read([placed.seq for placed in jobs])
+        except Exception as fault:  # noqa: BLE001 - reported to the loop, and tried again
+            self._report("jobs could not be read from the storage", fault)
+            self._s.loop.call_later(RETRY_PAUSE, self.returned, jobs)
+            return []
         return [
-            decode(
-                message.properties,
-                message.headers,
-                message.payload,
-                queue=self.key.name,
-                fresh_id=placed.job_id,
-                now=placed.at,
-            )
+            (placed, self._job(placed, message))
             for placed, message in zip(jobs, messages, strict=True)
         ]
+
+    def _job(self, placed: Placed, message: Message) -> Job:
+        return decode(
+            message.properties,
+            message.headers,
+            message.payload,
+            queue=self.key.name,
+            fresh_id=placed.job_id,
+            now=placed.at,
+        )
+
+    def _report(self, what: str, fault: Exception) -> None:
+        self._s.loop.call_exception_handler({"message": f"{self.key}: {what}", "exception": fault})
 
     # Dead letters
 
@@ -318,8 +340,9 @@ class Queue:
             self._bury(jobs[start : start + _AT_ONCE], now)
 
     def _bury(self, jobs: Sequence[Placed], now: int) -> None:
-        letters = [self.place_dead(bury(job, EXPIRED, None, now)) for job in self._jobs(jobs)]
-        change = Batch(added=letters, removed=[placed.seq for placed in jobs])
+        taken = self._taken(jobs)
+        letters = [self.place_dead(bury(job, EXPIRED, None, now)) for _, job in taken]
+        change = Batch(added=letters, removed=[placed.seq for placed, _ in taken])
 
         def buried(error: Exception | None) -> None:
             if error is None:
@@ -328,7 +351,8 @@ class Queue:
             else:
                 self._s.loop.call_later(RETRY_PAUSE, self.returned, jobs)
 
-        self._s.journal.write(change, buried)
+        if letters:
+            self._s.journal.write(change, buried)
 
     # Life
 
