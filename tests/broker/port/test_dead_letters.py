@@ -125,14 +125,14 @@ async def test_a_redrive_into_a_full_queue_keeps_what_it_cannot_send(
     broker_under_test: Broker,
 ) -> None:
     queue = await declare(broker_under_test, durable={"maxLength": 3})
-    sent = [letter() for _ in range(20)]
-    await bury_all(broker_under_test, queue, *sent)
+    sent = [letter() for _ in range(250)]
+    await asyncio.gather(*(bury_all(broker_under_test, queue, each) for each in sent))
     letters = broker_under_test.dead_letters(queue)
     redriven = await letters.redrive(lambda _: True, None)
-    assert redriven < 20
+    assert redriven < 250
     left = await ids(letters)
     hands = Hands()
-    subscription = broker_under_test.subscribe(queue, hands, prefetch=100)
+    subscription = broker_under_test.subscribe(queue, hands, prefetch=300)
     await hands.hold(redriven)
     assert set(left) | set(hands.ids) == {record.job.id for record in sent}
     await subscription.close()
