@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from namedqueue.api import API_VERSION
-from namedqueue.api.crd import Json, named_queue_crd, queue_redrive_crd
+from namedqueue.api.crd import NO_FRACTION, Json, named_queue_crd, queue_redrive_crd
 
 _HEADER = "<!-- Made by `make generate` from crds/namedqueue/api. Do not edit. -->\n\n"
 
@@ -79,6 +79,7 @@ def _rules(schema: Any) -> Iterator[str]:
     """Collect the sentences of every rule, the ranges of single fields included."""
     if isinstance(schema, dict):
         for rule in schema.get("x-kubernetes-validations", []):
-            yield rule["message"]
+            if rule["rule"] != NO_FRACTION:  # the column of types says so
+                yield rule["message"]
         for value in schema.values():
             yield from _rules(value)

@@ -17,6 +17,8 @@ from namedqueue.api.rules import VALIDATIONS, Model
 
 Json: TypeAlias = dict[str, Any]
 
+NO_FRACTION = "type(self) == int || type(self) == string"
+
 _KEPT = (
     "type",
     "description",
@@ -134,11 +136,15 @@ def _structural(generated: Json, definitions: Json, at: str) -> Json:
         }
     if "items" in raw:
         schema["items"] = _structural(raw["items"], definitions, f"{at}[]")
-    if VALIDATIONS in raw:
-        schema[VALIDATIONS] = [
-            {key: text.replace("{at}", at) for key, text in rule.items()}
-            for rule in raw[VALIDATIONS]
-        ]
+    rules = [
+        {key: text.replace("{at}", at) for key, text in rule.items()}
+        for rule in raw.get(VALIDATIONS, ())
+    ]
+    if raw.get("type") == "integer" or "x-kubernetes-int-or-string" in raw:
+        # To the API server 99999.00001 is an integer, being near enough to one; not so to CEL.
+        rules.append({"rule": NO_FRACTION, "message": f"{at} is not a whole number"})
+    if rules:
+        schema[VALIDATIONS] = rules
     if raw.get("default") is not None:
         schema["default"] = raw["default"]
     return schema
