@@ -25,13 +25,12 @@ from typing import Final
 
 from namedqueue import retry
 from namedqueue.api.namedqueue import NamedQueue
-from namedqueue.deadletters import bury
 from namedqueue.envelope import Job
-from namedqueue.history import AttemptRecord
 from namedqueue.outcomes import Attempted, Kind, Outcome, classify, invalid
 from namedqueue_sidecar.app.calls import Caller
 from namedqueue_sidecar.app.port import App
 from namedqueue_sidecar.brokers.port import Broker, Dead, Delivery, Main, QueueKey, Subscription
+from namedqueue_sidecar.consuming.attempts import Attempt, InFlight, next_stage
 from namedqueue_sidecar.consuming.copies import Copies
 from namedqueue_sidecar.consuming.gate import Gate
 from namedqueue_sidecar.consuming.outbox import Outbox
@@ -45,22 +44,6 @@ LONGEST_UNSTARTED: Final = 1.0
 QUICK: Final = 0.01
 SLOW: Final = 0.05
 """Handlers below QUICK seconds are given a job ahead for each slot, above SLOW no longer."""
-
-
-class _Flight:
-    """A job that the app is working on, or that is moving on to its next stage.
-
-    `delivery` is None for a stray.
-    """
-
-    __slots__ = ("began", "began_at", "delivery", "job", "moving")
-
-    def __init__(self, delivery: Delivery, began: float, began_at: int) -> None:
-        self.delivery: Delivery | None = delivery
-        self.job = delivery.job
-        self.began = began
-        self.began_at = began_at
-        self.moving = False
 
 
 class DurableWorker:
@@ -86,10 +69,10 @@ class DurableWorker:
         self._outbox = Outbox(broker)
         self._gate = Gate(app, self._gate_moved)
         self._waiting: deque[tuple[Delivery, float]] = deque()
-        self._flights: set[_Flight] = set()
+        self._flights: set[Attempt] = set()
         self._nothing_flies = asyncio.Event()
         self._nothing_flies.set()
-        self._copies = Copies[_Flight]()
+        self._copies = Copies[Attempt]()
         self._typical = 0.0
         self._ahead = False
         self._draining = False
@@ -106,6 +89,7 @@ class DurableWorker:
         self._caller = Caller(worker, queue.spec.retry)
         self._problem_with = validator(queue.spec.payload_schema)
         self._concurrency = worker.concurrency
+        self._timeout_ms = worker.timeout.milliseconds
         self._pace = Pace.of(worker.rate_limit, share, self._loop.time())
         if self._subscription is not None:
             self._subscription.set_prefetch(self._prefetch)
@@ -119,6 +103,14 @@ class DurableWorker:
     @property
     def in_flight(self) -> int:
         return len(self._flights)
+
+    @property
+    def flights(self) -> list[InFlight]:
+        """What the app is working on."""
+        return [
+            InFlight(each.job, "push", each.began_at, each.began_at + self._timeout_ms)
+            for each in self._flights
+        ]
 
     @property
     def app_is_there(self) -> bool:
@@ -193,7 +185,7 @@ class DurableWorker:
         if delivery.redelivered and self._recognised(delivery):
             return
         began_at = self._now_ms()
-        flight = _Flight(delivery, self._loop.time(), began_at)
+        flight = Attempt(delivery, self._loop.time(), began_at)
         self._flights.add(flight)
         self._nothing_flies.clear()
         self.tally.started(began_at - job.enqueued_at if job.attempt == 1 else None)
@@ -215,13 +207,13 @@ class DurableWorker:
             return True
         return False
 
-    def _answered(self, flight: _Flight, attempted: Attempted) -> None:
+    def _answered(self, flight: Attempt, attempted: Attempted) -> None:
         if flight not in self._flights:
             return  # handed back at the end of a drain
         self._conclude(flight, classify(attempted, self._spec.errors, now=self._now_ms()))
         self._start()
 
-    def _conclude(self, flight: _Flight, outcome: Outcome) -> None:
+    def _conclude(self, flight: Attempt, outcome: Outcome) -> None:
         seconds = self._loop.time() - flight.began
         self.tally.answered(outcome, seconds)
         self._learn(seconds)
@@ -238,26 +230,24 @@ class DurableWorker:
                 self._land(flight)
                 self._hand_back([delivery])
                 self._gate.close()
-            case retry.Retry() as again:
-                story = _record(flight, outcome, seconds)
-                self._move_on(flight, Main(self.key, job.retried(again, story), again.delay_ms))
-            case retry.DeadLetter() as reason:
-                story = _record(flight, outcome, seconds)
-                self.tally.ended(job.attempt, dead=True)
-                self._move_on(flight, Dead(self.key, bury(job, reason, story, self._now_ms())))
+            case (retry.Retry() | retry.DeadLetter()) as decision:
+                if isinstance(decision, retry.DeadLetter):
+                    self.tally.ended(job.attempt, dead=True)
+                record = flight.record(outcome, seconds)
+                self._move_on(flight, next_stage(self.key, job, decision, record, self._now_ms()))
 
     def _decide(self, job: Job, outcome: Outcome) -> retry.Decision:
         policy, draw = self._spec.retry, self._random()
         return retry.decide(policy, job.attempt, outcome, throttles=job.throttles, random=draw)
 
-    def _land_stray(self, flight: _Flight, outcome: Outcome) -> None:
+    def _land_stray(self, flight: Attempt, outcome: Outcome) -> None:
         """End a flight whose delivery is void: what was processed must not run again."""
         self._land(flight)
         self._copies.take_stray(flight.job)
         if outcome.kind in (Kind.PROCESSED, Kind.DROPPED):
             self._copies.done(flight.job)
 
-    def _move_on(self, flight: _Flight, publication: Main | Dead) -> None:
+    def _move_on(self, flight: Attempt, publication: Main | Dead) -> None:
         """Publish to the next stage; the slot stays taken until the job is safe there."""
         flight.moving = True
 
@@ -271,7 +261,7 @@ class DurableWorker:
 
         self._outbox.send(publication, arrived, still_ours=lambda: flight.delivery is not None)
 
-    def _land(self, flight: _Flight) -> None:
+    def _land(self, flight: Attempt) -> None:
         self._flights.discard(flight)
         if not self._flights:
             self._nothing_flies.set()
@@ -320,14 +310,3 @@ class DurableWorker:
         if self._subscription is None:
             raise RuntimeError(f"the worker of {self.key} was never started")
         return self._subscription
-
-
-def _record(flight: _Flight, outcome: Outcome, seconds: float) -> AttemptRecord:
-    return AttemptRecord(
-        attempt=flight.job.attempt,
-        outcome=outcome.kind,
-        error_code=outcome.code,
-        at=flight.began_at,
-        duration_ms=round(seconds * 1000),
-        message=outcome.message,
-    )
