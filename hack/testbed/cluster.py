@@ -40,9 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TestbedError as error:
         print(f"hack/cluster: {error}", file=sys.stderr)
         return 1
-    except KeyError as error:
-        print(f"hack/cluster: {error.args[0]}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         print("hack/cluster: interrupted", file=sys.stderr)
         return 130
@@ -56,7 +53,6 @@ def _up(options: argparse.Namespace) -> None:
         control_plane_only=options.control_plane_only,
         provider=options.provider,
     )
-    say(f"cluster {options.name} is up (provider {cluster.provider})")
     print(f"export KUBECONFIG={cluster.kubeconfig}")
 
 

@@ -104,6 +104,7 @@ def start(name: str, *, nodes: int) -> KindCluster:
     create = ["create", "cluster", "--name", name, "--config=-", "--wait=180s"]
     with step(f"creating kind cluster {name}"):
         _kind(*create, "--kubeconfig", str(cluster.kubeconfig), document=config)
+    say(f"cluster {name} is up: nodes in Docker, made by kind")
     return cluster
 
 

@@ -18,19 +18,20 @@ from testbed.localcluster import images, pki
 from testbed.processes import TestbedError, run, wait_until
 from testbed.providers import Cluster
 
+pytestmark = pytest.mark.usefixtures("cluster")
+
 _PAGE = "written by the sidecar"
 _WEBHOOK_IMAGE = "testbed.namedqueue.io/refuser:1"
 
 
 @pytest.fixture
-def web(cluster: Cluster, kubectl: Kubectl, namespace: str) -> str:
+def web(kubectl: Kubectl, namespace: str, busybox: str) -> str:
     """Run a web server whose page a native sidecar writes, in a restricted namespace."""
-    _load_busybox(cluster)
     kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
     shared = {"volumeMounts": [{"name": "pages", "mountPath": "/pages"}]}
     sidecar = pods.shell(
         "sidecar",
-        images.BUSYBOX,
+        busybox,
         f"echo '{_PAGE}' > /pages/index.html; echo sidecar is ready; exec sleep 3600",
         restartPolicy="Always",
         startupProbe={"exec": {"command": ["test", "-f", "/pages/index.html"]}, "periodSeconds": 1},
@@ -38,7 +39,7 @@ def web(cluster: Cluster, kubectl: Kubectl, namespace: str) -> str:
     )
     server = pods.shell(
         "server",
-        images.BUSYBOX,
+        busybox,
         "cat /pages/index.html; exec httpd -f -v -p 8080 -h /pages",
         readinessProbe={"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1},
         **shared,
@@ -54,9 +55,11 @@ def web(cluster: Cluster, kubectl: Kubectl, namespace: str) -> str:
     return "web"
 
 
-def test_a_pod_reaches_a_service_by_name(kubectl: Kubectl, web: str, namespace: str) -> None:
+def test_a_pod_reaches_a_service_by_name(
+    kubectl: Kubectl, web: str, namespace: str, busybox: str
+) -> None:
     for host in (web, f"{web}.{namespace}", f"{web}.{namespace}.svc.cluster.local"):
-        assert _output_of(kubectl, f"timeout 10 wget -qO- http://{host}/") == _PAGE
+        assert _output_of(kubectl, busybox, f"timeout 10 wget -qO- http://{host}/") == _PAGE
 
 
 def test_a_pod_reaches_the_service_that_it_is_behind(kubectl: Kubectl, web: str) -> None:
@@ -64,11 +67,12 @@ def test_a_pod_reaches_the_service_that_it_is_behind(kubectl: Kubectl, web: str)
     assert inside.strip() == _PAGE
 
 
-def test_a_name_outside_the_cluster_is_denied_at_once(cluster: Cluster, kubectl: Kubectl) -> None:
+def test_a_name_outside_the_cluster_is_denied_at_once(
+    cluster: Cluster, kubectl: Kubectl, busybox: str
+) -> None:
     if cluster.provider != "local":
         pytest.skip("only the local provider is sure to have no way out")
-    _load_busybox(cluster)
-    answer = _output_of(kubectl, "nslookup -type=a somewhere.example. 2>&1 || true")
+    answer = _output_of(kubectl, busybox, "nslookup -type=a somewhere.example. 2>&1 || true")
     assert "NXDOMAIN" in answer
 
 
@@ -109,14 +113,11 @@ def test_a_deleted_deployment_takes_its_pods_along(kubectl: Kubectl, web: str) -
     )
 
 
-def test_a_pod_that_finishes_does_not_wait_for_its_sidecar(
-    cluster: Cluster, kubectl: Kubectl
-) -> None:
-    _load_busybox(cluster)
-    sidecar = pods.shell("sidecar", images.BUSYBOX, "exec sleep 3600", restartPolicy="Always")
+def test_a_pod_that_finishes_does_not_wait_for_its_sidecar(kubectl: Kubectl, busybox: str) -> None:
+    sidecar = pods.shell("sidecar", busybox, "exec sleep 3600", restartPolicy="Always")
     spec = {
         "initContainers": [sidecar],
-        "containers": [pods.shell("main", images.BUSYBOX, "echo done")],
+        "containers": [pods.shell("main", busybox, "echo done")],
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 1,
     }
@@ -124,22 +125,21 @@ def test_a_pod_that_finishes_does_not_wait_for_its_sidecar(
     kubectl("wait", "pod/finishing", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s")
 
 
-def test_a_pod_may_call_the_api_with_its_own_account(cluster: Cluster, kubectl: Kubectl) -> None:
-    _load_busybox(cluster)
+def test_a_pod_may_call_the_api_with_its_own_account(kubectl: Kubectl, busybox: str) -> None:
     token = "/var/run/secrets/kubernetes.io/serviceaccount/token"
     address = "https://kubernetes.default.svc/apis"
     script = f"""
         timeout 10 wget -qO- --header "Authorization: Bearer $(cat {token})" {address}
         timeout 10 wget -qO- {address} 2>&1 || true
     """
-    answer = _output_of(kubectl, script)
+    answer = _output_of(kubectl, busybox, script)
     assert "APIGroupList" in answer
     assert "401 Unauthorized" in answer
 
 
-def test_restricted_pod_security_refuses_a_privileged_pod(kubectl: Kubectl, web: str) -> None:
-    assert web
-    privileged = pods.container("main", images.BUSYBOX, ["true"])
+@pytest.mark.usefixtures("web")
+def test_restricted_pod_security_refuses_a_privileged_pod(kubectl: Kubectl, busybox: str) -> None:
+    privileged = pods.container("main", busybox, ["true"])
     privileged["securityContext"] = {"privileged": True}
     refusal = kubectl.refusal(pods.pod("privileged", {"containers": [privileged]}))
     assert 'violates PodSecurity "restricted' in refusal
@@ -177,16 +177,10 @@ def test_the_api_server_asks_a_webhook_in_a_pod(
         kubectl("delete", "validatingwebhookconfiguration", namespace)
 
 
-def _load_busybox(cluster: Cluster) -> None:
-    if cluster.provider == "existing":
-        pytest.skip(f"a cluster of {cluster.kubeconfig} has no {images.BUSYBOX}")
-    cluster.load_image(images.busybox())
-
-
-def _output_of(kubectl: Kubectl, script: str) -> str:
+def _output_of(kubectl: Kubectl, busybox: str, script: str) -> str:
     """Run a script in a pod of its own; return what it printed."""
     spec = {
-        "containers": [pods.shell("main", images.BUSYBOX, script)],
+        "containers": [pods.shell("main", busybox, script)],
         "restartPolicy": "Never",
     }
     kubectl.apply(pods.pod("client", spec))

@@ -4,19 +4,17 @@ import pytest
 
 from e2e import pods
 from testbed.kubectl import Kubectl
-from testbed.localcluster import images
 from testbed.processes import wait_until
 from testbed.providers import Cluster
 
 
 @pytest.mark.timeout(600)
 def test_a_lost_node_is_marked_and_its_pods_run_again_when_it_returns(
-    private_cluster: Cluster, kubectl: Kubectl
+    private_cluster: Cluster, kubectl: Kubectl, busybox: str
 ) -> None:
     lost = private_cluster.node_names[-1]
-    private_cluster.load_image(images.busybox())
     spec = {
-        "containers": [pods.shell("main", images.BUSYBOX, "echo up; exec sleep 3600")],
+        "containers": [pods.shell("main", busybox, "echo up; exec sleep 3600")],
         "nodeSelector": {"kubernetes.io/hostname": lost},
         "terminationGracePeriodSeconds": 1,
     }
@@ -38,13 +36,10 @@ def test_a_lost_node_is_marked_and_its_pods_run_again_when_it_returns(
 
 
 def test_pods_on_different_nodes_reach_each_other_through_a_service(
-    private_cluster: Cluster, kubectl: Kubectl
+    private_cluster: Cluster, kubectl: Kubectl, busybox: str
 ) -> None:
-    private_cluster.load_image(images.busybox())
     first, second = private_cluster.node_names[:2]
-    server = pods.shell(
-        "main", images.BUSYBOX, "echo hello > /tmp/index.html; httpd -f -p 8080 -h /tmp"
-    )
+    server = pods.shell("main", busybox, "echo hello > /tmp/index.html; httpd -f -p 8080 -h /tmp")
     server["securityContext"] = {**server["securityContext"], "readOnlyRootFilesystem": False}
     server["readinessProbe"] = {"tcpSocket": {"port": 8080}, "periodSeconds": 1}
     spec = {"containers": [server], "nodeSelector": {"kubernetes.io/hostname": second}}
@@ -52,7 +47,7 @@ def test_pods_on_different_nodes_reach_each_other_through_a_service(
     kubectl("rollout", "status", "deployment/web", "--timeout=120s")
 
     client = {
-        "containers": [pods.shell("main", images.BUSYBOX, "timeout 10 wget -qO- http://web")],
+        "containers": [pods.shell("main", busybox, "timeout 10 wget -qO- http://web")],
         "nodeSelector": {"kubernetes.io/hostname": first},
         "restartPolicy": "Never",
     }

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from testbed.paths import state_dir
+from testbed.processes import TestbedError
 
 MAX_NODES = 9
 _FILE = "blueprint.json"
@@ -94,7 +95,7 @@ class Blueprint:
             if node.name == name:
                 return node
         known = ", ".join(node.name for node in self.nodes)
-        raise KeyError(f"cluster {self.name} has no node {name!r}, only: {known or 'none'}")
+        raise TestbedError(f"cluster {self.name} has no node {name!r}, only: {known or 'none'}")
 
     @property
     def kubeconfig(self) -> Path:

@@ -2,7 +2,8 @@
 
 The whole node hangs on one process. Killing that one ends every container on it, and drops its
 mounts and interfaces, as pulling the plug of a machine would; what remains is its disk, a folder
-in the cluster's folder, from which it can start again.
+in the cluster's folder, from which it can start again. The mount points, empty folders in this
+machine's /var/lib, are left in place: other nodes may be using them.
 """
 
 import json
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from testbed import processes
+from testbed.leases import exclusively
 from testbed.localcluster import binaries, cgroups, images, network, pki
 from testbed.localcluster.blueprint import Blueprint, NodePlan
 from testbed.localcluster.node_init import CONTAINERD_SOCKET
@@ -72,7 +74,8 @@ def init_pid(plan: Blueprint, node: NodePlan) -> int | None:
 
 def load_image(plan: Blueprint, node: NodePlan, archive: Path) -> None:
     """Import the images of an archive into the node's containerd."""
-    with archive.open("rb") as content:
+    # Two imports of one image at a time fail: each finds that the other made it already.
+    with exclusively(f"import-{plan.tag}-{node.name}"), archive.open("rb") as content:
         done = subprocess.run(
             [*_ctr(plan, node), "images", "import", "-"],
             check=False,

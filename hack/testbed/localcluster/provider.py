@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from testbed.debian import ensure_packages, only_one
+from testbed.leases import exclusively
 from testbed.localcluster import addons, binaries, blueprint, controlplane, images, network, node
 from testbed.localcluster.blueprint import MAX_NODES, Blueprint
 from testbed.ports import free_ports
@@ -76,7 +77,7 @@ class LocalCluster:
 
     def stop(self) -> None:
         """Take everything down and forget it."""
-        with only_one(f"cluster-{self.name}"):
+        with exclusively(f"cluster-{self.name}"):
             _take_down(self.plan)
 
     def logs(self) -> dict[str, Path]:
@@ -137,7 +138,7 @@ def start(name: str, *, nodes: int, control_plane_only: bool) -> LocalCluster:
     if not 0 <= wanted_nodes <= MAX_NODES or (wanted_nodes == 0 and not control_plane_only):
         raise TestbedError(f"a cluster has 1 to {MAX_NODES} nodes, not {nodes}")
     build(control_plane_only=control_plane_only)
-    with only_one(f"cluster-{name}"):
+    with exclusively(f"cluster-{name}"):
         running = find(name)
         if running is not None and not running.broken_parts():
             _refuse_other_shape(running, wanted_nodes)
@@ -149,6 +150,7 @@ def start(name: str, *, nodes: int, control_plane_only: bool) -> LocalCluster:
         cluster = LocalCluster(_plan(name, wanted_nodes))
         with _stopping_on_failure(cluster):
             _bring_up(cluster)
+        say(f"cluster {name} is up: Kubernetes {binaries.kubernetes_version()}, built here")
         return cluster
 
 
