@@ -49,11 +49,25 @@ class LeanChannel(Channel):
 
     @classmethod
     async def opened(cls, connection: Connection, *, confirms: bool = False) -> "LeanChannel":
-        """Open a channel on a connection that stands."""
+        """Open a channel on a connection that stands; ConnectionError if it does not any more.
+
+        aiormq would wait in vain for an answer on a connection that is just being closed.
+        """
+        if not connection.is_opened:
+            raise ConnectionError("the connection to the broker is gone")
         number = max(connection.channels, default=0) + 1
         channel = cls(connection, number, confirms=confirms)
         connection.channels[number] = channel
-        await channel.open(timeout=RPC_SECONDS)
+        opening = asyncio.ensure_future(channel.open(timeout=RPC_SECONDS))
+        ended = connection.closing
+        try:
+            await asyncio.wait({opening, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                raise ConnectionError("the connection to the broker is gone")
+            opening.result()
+        finally:
+            opening.cancel()
+            ended.cancel()
         return channel
 
     def send(self, payload: bytes) -> None:

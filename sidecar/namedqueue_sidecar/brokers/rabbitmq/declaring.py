@@ -5,10 +5,12 @@ says what shall be there and the same order makes it, through AMQP. Policies nee
 API; without it a queue has its stages, its delays and its dead letters, but no limits that change.
 """
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from aiormq.exceptions import ChannelNotFoundEntity
 
@@ -31,6 +33,8 @@ from namedqueue_sidecar.brokers.rabbitmq.connection import SupervisedConnection
 from namedqueue_sidecar.brokers.rabbitmq.management import Management
 
 logger = logging.getLogger(__name__)
+
+_GLANCE: Final = 0.05
 
 
 class Declarer:
@@ -137,11 +141,19 @@ class Declarer:
 
     @asynccontextmanager
     async def _channel(self) -> AsyncIterator[LeanChannel]:
-        channel = await LeanChannel.opened(await self._connection.standing())
+        channel = await self._open()
         try:
             yield channel
         finally:
             await channel.close(timeout=RPC_SECONDS)
+
+    async def _open(self) -> LeanChannel:
+        """Open a channel, on the next connection if this one is just going."""
+        while True:
+            connection = await self._connection.standing()
+            with contextlib.suppress(ConnectionError):
+                return await LeanChannel.opened(connection)
+            await asyncio.sleep(_GLANCE)
 
 
 async def _bind(channel: LeanChannel, binding: Binding) -> None:
