@@ -7,6 +7,7 @@
 Unless told otherwise the first that can be had is taken, in that order.
 """
 
+import re
 import shutil
 from pathlib import Path
 from typing import Literal, Protocol, get_args
@@ -18,6 +19,7 @@ from testbed.processes import TestbedError
 from testbed.progress import say
 
 Provider = Literal["existing", "kind", "local"]
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?")
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)
 
 
@@ -61,6 +63,8 @@ def start(
     provider: Provider | None = None,
 ) -> Cluster:
     """Return a running cluster; one of this name that runs already is taken as it is."""
+    if not _NAME.fullmatch(name):
+        raise TestbedError(f"{name!r} is no name for a cluster: use a-z, 0-9 and - in between")
     chosen = provider or choose(name)
     if chosen == "existing":
         return _existing()
