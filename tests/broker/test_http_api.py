@@ -473,10 +473,11 @@ async def test_a_discarded_dead_letter_is_gone(idle: Stage) -> None:
 
 
 async def test_an_id_with_odd_characters_is_found_percent_encoded(idle: Stage) -> None:
-    odd = letter(id="a/b?c#d%e")
-    await bury_all(idle.plane.broker, KEY, odd)
-    found = await idle.api.get(f"{LETTERS}/{quote(odd.job.id, safe='')}")
-    assert found.json["eventId"] == odd.job.id
+    odd, groups = letter(id="a/b?c#d%e"), letter(id="groups")
+    await bury_all(idle.plane.broker, KEY, odd, groups)
+    for written in (quote(odd.job.id, safe=""), "%67roups"):
+        found = await idle.api.get(f"{LETTERS}/{written}")
+        assert found.json["eventId"] in (odd.job.id, groups.job.id)
 
 
 async def test_a_redrive_answers_as_the_seed_does(scene: Stage) -> None:
@@ -521,6 +522,7 @@ async def test_a_redrive_by_ids_takes_those_that_there_are(idle: Stage) -> None:
     "body",
     [
         *(b'{"dryRun":"true"}', b'{"dryRun":1}', b'{"dryRun":null}', b'{"dryrun":true}'),
+        *(b'{"ids":null}', b'{"limit":null}', b'{"reason":null}'),
         *(b'{"limit":0}', b'{"limit":true}', b'{"limit":"1"}', b'{"limit":1.5}', b'{"ids":"a"}'),
         *(b'{"ids":[1]}', b'{"reason":1}', b"[]", b"{", b"null", b"\xff", b'{"limit":NaN}'),
     ],
@@ -551,6 +553,7 @@ async def test_an_unknown_path_is_a_problem_too(idle: Stage, path: str) -> None:
         ("GET", MESSAGES, "POST"),
         ("PUT", "/v1/queues", "GET"),
         ("POST", f"{LETTERS}/a", "GET, DELETE"),
+        ("DELETE", f"{LETTERS}/groups", "GET"),
         ("PROPFIND", "/metrics", "GET"),
         ("GET", "/drain", "POST"),
     ],

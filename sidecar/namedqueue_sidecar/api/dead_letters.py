@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from typing import Final, NamedTuple, Self
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final, NamedTuple, Self
 
 from namedqueue.deadletters import DeadLetterRecord
 from namedqueue.moments import rfc3339
@@ -91,6 +91,22 @@ async def redrive(plane: Plane, request: Request) -> Response:
     return reply({"queue": key.name, "redriven": await letters.redrive(wish.chooses, wish.limit)})
 
 
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(type(one) is str for one in value)
+
+
+_WISHES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
+    ("limit", lambda value: type(value) is int and value > 0, "is not a whole number above 0"),
+    ("reason", lambda value: isinstance(value, str), "is not text"),
+    ("ids", _is_texts, "is not a list of text"),
+    ("dryRun", lambda value: isinstance(value, bool), "is neither true nor false"),
+)
+"""Each field, whether its value is sound, and what to say if not.
+
+A null is not «any»: a program that lost its list of ids must not send everything back.
+"""
+
+
 class _Wish(NamedTuple):
     """Which dead letters are to be sent back; None means any."""
 
@@ -103,18 +119,12 @@ class _Wish(NamedTuple):
     def read(cls, request: Request) -> Self:
         """Read it from a request, or raise the problem with it."""
         given = read_json(request)
-        known_fields(given, "limit", "reason", "ids", "dryRun")
-        limit, reason, ids = given.get("limit"), given.get("reason"), given.get("ids")
-        dry_run = given.get("dryRun", False)
-        if limit is not None and (type(limit) is not int or limit < 1):
-            raise invalid("limit is not a whole number above 0")
-        if ids is not None and not (isinstance(ids, list) and all(type(one) is str for one in ids)):
-            raise invalid("ids is not a list of text")
-        if reason is not None and not isinstance(reason, str):
-            raise invalid("reason is not text")
-        if not isinstance(dry_run, bool):
-            raise invalid("dryRun is neither true nor false")
-        return cls(limit, reason, None if ids is None else frozenset(ids), dry_run)
+        known_fields(given, *(name for name, _, _ in _WISHES))
+        for name, sound, sentence in _WISHES:
+            if name in given and not sound(given[name]):
+                raise invalid(f"{name} {sentence}")
+        ids = frozenset(given["ids"]) if "ids" in given else None
+        return cls(given.get("limit"), given.get("reason"), ids, given.get("dryRun", False))
 
     def chooses(self, record: DeadLetterRecord) -> bool:
         by_reason = self.reason in (None, record.reason.code)

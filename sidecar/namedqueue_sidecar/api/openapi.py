@@ -4,6 +4,7 @@ import inspect
 import re
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from namedqueue import topics
 from namedqueue_sidecar.api import schemas
 from namedqueue_sidecar.api.exchange import JSON, PROBLEM
 from namedqueue_sidecar.api.routes import Route
@@ -59,7 +60,12 @@ _PATH: Final = {
     "queue": (schemas.TEXT, "the NamedQueue's name"),
     "id": (schemas.ID, "the job's id"),
     "topic": (
-        {"type": "string", "minLength": 1, "maxLength": 200, "examples": ["order/eu/created"]},
+        {
+            "type": "string",
+            "pattern": f"^{topics.LEVEL}(/{topics.LEVEL})*$",
+            "maxLength": topics.LONGEST_TOPIC,
+            "examples": ["order/eu/created"],
+        },
         "levels separated by `/`, which may be percent-encoded or not",
     ),
 }

@@ -62,25 +62,26 @@ OBSERVATION_ROUTES = (
 
 
 class Table:
-    """Finds the route for a request."""
+    """Finds the route for a request; where two paths fit, the one that stands first."""
 
     def __init__(self, routes: tuple[Route, ...]) -> None:
-        self._routes = [(re.compile(_pattern(route.path)), route) for route in routes]
+        methods: dict[str, dict[str, Route]] = {}
+        for route in routes:
+            methods.setdefault(route.path, {})[route.method] = route
+        self._paths = [(re.compile(_pattern(path)), methods[path]) for path in methods]
 
     def find(self, method: str, raw_path: str) -> tuple[Route, dict[str, str]]:
         """Return the route and the path's parameters, or raise 404 or 405."""
-        allowed = []
-        for pattern, route in self._routes:
+        for pattern, methods in self._paths:
             found = pattern.fullmatch(raw_path)
             if found is None:
                 continue
-            if route.method == method:
-                return route, {name: unquote(value) for name, value in found.groupdict().items()}
-            allowed.append(route.method)
-        if allowed:
-            methods = ", ".join(allowed)
-            detail = f"this path takes {methods}"
-            raise Problem(405, "METHOD_NOT_ALLOWED", detail, {"Allow": methods})
+            if method in methods:
+                parameters = {name: unquote(text) for name, text in found.groupdict().items()}
+                return methods[method], parameters
+            allowed = ", ".join(methods)
+            detail = f"this path takes {allowed}"
+            raise Problem(405, "METHOD_NOT_ALLOWED", detail, {"Allow": allowed})
         raise Problem(404, "UNKNOWN_PATH", "there is no such path; see /openapi.json")
 
 

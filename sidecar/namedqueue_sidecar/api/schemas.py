@@ -23,7 +23,7 @@ DURATION: Final[Schema] = {
     "type": "string",
     "pattern": durations.PATTERN,
     "maxLength": durations.MAX_LENGTH,
-    "examples": ["90s"],
+    "examples": ["10s"],
 }
 PRIORITY: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": 255}
 LINE: Final = _LINE
@@ -67,7 +67,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {"id": "01932c8e9c50a1b2", "topic": "order/eu/created"}, id=ID, topic=TEXT
     ),
     "Entry": _object(
-        {"key": "order-17", "type": "order.created", "delay": "90s", "payload": {"order": 17}},
+        {"key": "order-17", "type": "order.created", "delay": "10s", "payload": {"order": 17}},
         optional=("id", "key", "type", "group", "priority", "delay", "headers"),
         id=ID,
         key=_LINE,
