@@ -1,6 +1,9 @@
 """From a delivery to its end.
 
 durable.py      the worker of a durable queue: attempts, retries, dead letters
+leasing.py      jobs for workers that cannot be called: leases and how they end
+pulls.py        who waits for a job to lease
+deadlines.py    when leases end
 attempts.py     what is known of an attempt, and where the job goes after it
 outbox.py       publications that must arrive before their delivery is acknowledged
 copies.py       jobs that come again because a connection was lost

@@ -22,12 +22,29 @@ class _Copy(NamedTuple):
     enqueued_at: int
 
 
+class Memory:
+    """Jobs that need no attempt any more; whoever works on the same queue shares it."""
+
+    def __init__(self) -> None:
+        self._done: dict[_Copy, None] = {}
+
+    def remember(self, copy: _Copy) -> None:
+        """Expect a job to come again."""
+        self._done[copy] = None
+        while len(self._done) > REMEMBERED:
+            del self._done[next(iter(self._done))]
+
+    def take(self, copy: _Copy) -> bool:
+        """Tell whether a job was expected, once."""
+        return self._done.pop(copy, True) is None
+
+
 class Copies(Generic[T]):
     """Remembers, for a while, what must not run again; `T` is what flies on as a stray."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Memory | None = None) -> None:
         self._recently_acked: deque[_Copy] = deque(maxlen=REMEMBERED)
-        self._done: dict[_Copy, None] = {}
+        self._memory = memory or Memory()
         self._strays: dict[_Copy, T] = {}
 
     def acked(self, job: Job) -> None:
@@ -37,16 +54,16 @@ class Copies(Generic[T]):
     def connection_lost(self) -> None:
         """Expect what was acknowledged lately to come again."""
         for copy in self._recently_acked:
-            self._remember(copy)
+            self._memory.remember(copy)
         self._recently_acked.clear()
 
     def done(self, job: Job) -> None:
         """Expect a job to come again that needs no attempt any more."""
-        self._remember(_copy(job))
+        self._memory.remember(_copy(job))
 
     def take_done(self, job: Job) -> bool:
         """Tell whether this job is done already, once."""
-        return self._done.pop(_copy(job), True) is None
+        return self._memory.take(_copy(job))
 
     def stray(self, job: Job, flight: T) -> None:
         """Expect a job to come again that the app is still working on."""
@@ -55,11 +72,6 @@ class Copies(Generic[T]):
     def take_stray(self, job: Job) -> T | None:
         """Return the flight of a job that came again."""
         return self._strays.pop(_copy(job), None)
-
-    def _remember(self, copy: _Copy) -> None:
-        self._done[copy] = None
-        while len(self._done) > REMEMBERED:
-            del self._done[next(iter(self._done))]
 
 
 def _copy(job: Job) -> _Copy:

@@ -31,7 +31,7 @@ from namedqueue_sidecar.app.calls import Caller
 from namedqueue_sidecar.app.port import App
 from namedqueue_sidecar.brokers.port import Broker, Dead, Delivery, Main, QueueKey, Subscription
 from namedqueue_sidecar.consuming.attempts import Attempt, InFlight, next_stage
-from namedqueue_sidecar.consuming.copies import Copies
+from namedqueue_sidecar.consuming.copies import Copies, Memory
 from namedqueue_sidecar.consuming.gate import Gate
 from namedqueue_sidecar.consuming.outbox import Outbox
 from namedqueue_sidecar.consuming.pace import Pace
@@ -56,6 +56,7 @@ class DurableWorker:
         app: App,
         *,
         share: float = 1.0,
+        memory: Memory | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         random: Callable[[], float] = randomness.random,
     ) -> None:
@@ -72,7 +73,7 @@ class DurableWorker:
         self._flights: set[Attempt] = set()
         self._nothing_flies = asyncio.Event()
         self._nothing_flies.set()
-        self._copies = Copies[Attempt]()
+        self._copies = Copies[Attempt](memory)
         self._typical = 0.0
         self._ahead = False
         self._draining = False

@@ -65,6 +65,10 @@ class Tally:
             self.failed += 1
             self.last_error = f"{outcome.code}: {outcome.message}"
 
+    def let_go(self) -> None:
+        """Count an attempt out that came to nothing and was not one."""
+        self._in_flight.dec()
+
     def ended(self, attempt: int, *, dead: bool) -> None:
         """Count a job that will not come back."""
         self._attempt.observe(attempt)
