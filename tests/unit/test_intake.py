@@ -350,3 +350,29 @@ def test_every_verdict_but_a_confirm_is_a_problem_of_its_own() -> None:
     problems = [refusal(each) for each in (Verdict.UNROUTABLE, Verdict.FULL, Verdict.UNKNOWN)]
     assert [each.status for each in problems if each] == [404, 429, 503]
     assert ["Retry-After" in each.headers for each in problems if each] == [False, True, True]
+
+
+def test_a_fifo_queue_finds_the_group_unless_the_caller_names_it() -> None:
+    ordered = intake(durable={"fifo": {"groupBy": "body.account"}})
+    assert accept(b'{"account":17}', of=ordered).job.group == "17"
+    assert accept(b'{"account":17}', of=ordered, group="mine").job.group == "mine"
+    assert accept(b"no JSON at all", of=ordered, group="mine").job.group == "mine"
+    by_id = intake(durable={"fifo": {"groupBy": "messageId"}})
+    assert accept(b"\xff", of=by_id, id="j-1").job.group == "j-1"
+    by_header = intake(durable={"fifo": {"groupBy": "header.tenant"}})
+    assert accept(of=by_header, headers=(("tenant", "acme"),)).job.group == "acme"
+
+
+@pytest.mark.parametrize("payload", [b"{}", b'{"account":null}', b"[]", b"", b"\xff"])
+def test_a_job_without_a_group_is_refused_by_a_fifo_queue_and_by_no_other(payload: bytes) -> None:
+    ordered = intake(durable={"fifo": {"groupBy": "body.account"}})
+    problem = refused(lambda: accept(payload, of=ordered))
+    assert (problem.status, problem.code) == (422, "MISSING_GROUP")
+    assert "body.account" in problem.detail
+    assert accept(payload).job.group is None
+
+
+def test_a_fifo_queue_takes_no_delay() -> None:
+    ordered = intake(durable={"fifo": {"groupBy": "messageId"}})
+    problem = refused(lambda: accept(of=ordered, delay="1s"))
+    assert (problem.status, problem.code) == (422, "INVALID_DELAY")

@@ -24,6 +24,8 @@ from namedqueue.api.durations import Duration
 from namedqueue.api.namedqueue import NamedQueue
 from namedqueue.envelope import DEFAULT_CONTENT_TYPE, DEFAULT_TYPE, LONGEST_TRACESTATE, Job
 from namedqueue.handler import USER_HEADER_PREFIX
+from namedqueue.keypaths import extract
+from namedqueue.topology.delay import has_ladder
 from namedqueue_sidecar.brokers.port import Main, QueueKey
 from namedqueue_sidecar.consuming.validation import ProblemWith
 from namedqueue_sidecar.intake.problems import Problem, invalid, too_large
@@ -80,7 +82,23 @@ class Intake:
         problem = self._problem_with(job)
         if problem is not None:
             raise Problem(422, "SCHEMA_VIOLATION", problem)
-        return Main(self._key, job._replace(priority=self._priority(wanted)), self._delay(wanted))
+        job = job._replace(priority=self._priority(wanted), group=self._group(job))
+        return Main(self._key, job, self._delay(wanted))
+
+    def _group(self, job: Job) -> str | None:
+        """Return the group that the caller named, else the one that a FIFO queue finds."""
+        fifo = self._spec.durable_or_default.fifo
+        if fifo is None or job.group is not None:
+            return job.group
+        group = extract(fifo.group_by, job)
+        if group is None:
+            raise Problem(
+                422,
+                "MISSING_GROUP",
+                f"this queue keeps order within groups and finds none at {fifo.group_by}, which "
+                "is its spec.durable.fifo.groupBy; put a text or a number there, or send NQ-Group",
+            )
+        return group
 
     def _priority(self, wanted: Wanted) -> int:
         if wanted.priority is None:
@@ -98,6 +116,13 @@ class Intake:
     def _delay(self, wanted: Wanted) -> int:
         if wanted.delay is None:
             return 0
+        if not has_ladder(self._spec):
+            raise Problem(
+                422,
+                "INVALID_DELAY",
+                "this queue takes no delay: it keeps the order of its jobs, and a job that waits "
+                "would be overtaken",
+            )
         try:
             delay = Duration.parse(wanted.delay).milliseconds
         except (TypeError, ValueError):
