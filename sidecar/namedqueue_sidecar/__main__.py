@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -67,39 +66,33 @@ async def _run(options: argparse.Namespace, queues: list[NamedQueue]) -> None:
         partial(Credentials.from_folder, options.broker),
         vhost=options.vhost or f"nq-{options.namespace}",
     )
-    plane = Plane(broker, options.namespace)
+    plane = Plane(broker, options.namespace, grace=options.grace)
     server = Server(plane)
     stop = asyncio.create_task(_signalled())
-    await server.listen_for_observers(options.observe_host, options.observe_port)
-    await server.listen(options.host, options.port)
     try:
-        if await _before(stop, broker.open()):
-            working = asyncio.create_task(_work(plane, options, queues))
-            await asyncio.wait({stop, working}, return_when=asyncio.FIRST_COMPLETED)
-            working.cancel()
-            await plane.drain(options.grace)
+        # Known before anybody can ask: while the broker is away a queue is unavailable, not
+        # unknown. And the kubelet starts the app as soon as the observers' port answers.
+        await plane.apply(queues, declare=False, work=not options.produce_only)
+        await server.listen(options.host, options.port)
+        await server.listen_for_observers(options.observe_host, options.observe_port)
+        working = asyncio.create_task(_work(plane, options))
+        ended, _ = await asyncio.wait({stop, working}, return_when=asyncio.FIRST_COMPLETED)
+        working.cancel()
+        await plane.drain(options.grace)
+        if working in ended:
+            working.result()
     finally:
         await server.close()
         await plane.close()
 
 
-async def _work(plane: Plane, options: argparse.Namespace, queues: list[NamedQueue]) -> None:
+async def _work(plane: Plane, options: argparse.Namespace) -> None:
+    """Connect, and follow the manifests; never returns."""
+
     async def apply(wanted: list[NamedQueue]) -> None:
         await plane.apply(wanted, declare=False, work=not options.produce_only)
 
-    await apply(queues)
-    await manifests.watch(options.queues, apply)
-
-
-async def _before(stop: asyncio.Task[None], what: Awaitable[None]) -> bool:
-    """Await something unless the signal to stop comes first; tell which it was."""
-    task = asyncio.ensure_future(what)
-    await asyncio.wait({stop, task}, return_when=asyncio.FIRST_COMPLETED)
-    if not task.done():
-        task.cancel()
-        return False
-    task.result()
-    return True
+    await asyncio.gather(plane.broker.open(), manifests.watch(options.queues, apply))
 
 
 async def _signalled() -> None:

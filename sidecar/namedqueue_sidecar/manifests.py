@@ -36,20 +36,20 @@ def load(folder: Path) -> list[NamedQueue]:
 
 
 async def watch(folder: Path, changed: Changed) -> None:
-    """Call `changed` with all queues whenever the folder's content differs; never returns."""
-    seen = _fingerprint(folder)
+    """Call `changed` with all queues, now and whenever the folder differs; never returns."""
+    seen = None
     while True:
-        await asyncio.sleep(_POLL_SECONDS)
-        now = _fingerprint(folder)
-        if now == seen:
-            continue
-        seen = now
         try:
-            await changed(load(folder))
+            now = _fingerprint(folder)
+            if now != seen:
+                seen = now
+                await changed(load(folder))
+                _log.info("manifests applied", extra={"action": "reload"})
+        except FileNotFoundError:
+            seen = None  # the mount is being swapped under our eyes: look again
         except (OSError, ValueError) as error:
             _log.error("manifests not applied: %s", error, extra={"action": "reload"})
-        else:
-            _log.info("manifests applied", extra={"action": "reload"})
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _fingerprint(folder: Path) -> tuple[tuple[str, int, int], ...]:

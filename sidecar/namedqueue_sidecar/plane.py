@@ -54,6 +54,9 @@ class Plane:
     broker: Broker
     namespace: str
     share: float = 1.0
+    grace: float = 25.0
+    """Seconds that a drain by the API may take."""
+
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     queues: dict[QueueKey, NamedQueue] = field(default_factory=dict)
     draining: bool = False

@@ -5,8 +5,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from namedqueue_sidecar.api.exchange import Request, Response, reply
 from namedqueue_sidecar.plane import Plane
 
-_DRAIN_PATIENCE = 25.0
-
 
 async def live(_plane: Plane, _request: Request) -> Response:
     """Answer: the event loop turns."""
@@ -28,7 +26,7 @@ async def metrics(_plane: Plane, _request: Request) -> Response:
 
 async def drain(plane: Plane, _request: Request) -> Response:
     """Finish what is in flight and take no more; answers when that is done."""
-    await plane.drain(_DRAIN_PATIENCE)
+    await plane.drain(plane.grace)
     return reply({"status": "drained"})
 
 
