@@ -20,12 +20,12 @@ class Change(NamedTuple):
 NO_CHANGE = Change()
 
 
-def change(wanted: int, shares: Sequence[int], orphans: int) -> Change:
+def change(wanted: int, shares: Sequence[int], orphans: int, *, asked: bool = False) -> Change:
     """Return the next step towards the wanted prefetch; `NO_CHANGE` if there is none for now.
 
     `shares` are the consumers' prefetches, oldest first, and `orphans` the jobs in our hands whose
     consumer is gone. While there are orphans only a subscription without a consumer gets one, or
-    each settled job would bring a new one.
+    each settled job would bring a new one; but `asked` for another prefetch just now, it gets one.
     """
     kept = list(shares)
     while sum(kept) > wanted:
@@ -33,6 +33,6 @@ def change(wanted: int, shares: Sequence[int], orphans: int) -> Change:
     if len(kept) < len(shares):
         return Change(ended=len(shares) - len(kept))
     room = wanted - sum(kept) - orphans
-    if room <= 0 or (orphans and kept):
+    if room <= 0 or (orphans and kept and not asked):
         return NO_CHANGE
     return Change(begun=room)

@@ -141,6 +141,7 @@ class RabbitMQSubscription:
         self._loop = asyncio.get_running_loop()
         self._hold: _Hold | None = None
         self._generation = 0
+        self._asked = False
         self._number = 0
         self._stopped = False
         self._called = asyncio.Event()
@@ -174,6 +175,7 @@ class RabbitMQSubscription:
     def set_prefetch(self, jobs: int) -> None:
         """Bound how many jobs may be in our hands."""
         self._prefetch = min(max(0, jobs), MOST_PREFETCH)
+        self._asked = True
         self._called.set()
 
     async def stop(self) -> None:
@@ -256,9 +258,11 @@ class RabbitMQSubscription:
                 await self._check(hold)
 
     async def _converge(self, hold: _Hold) -> None:
+        asked = False
         while True:
             shares = [consumer.share for consumer in hold.consumers.values()]
-            step = change(self._wanted, shares, hold.orphans)
+            asked, self._asked = asked or self._asked, False
+            step = change(self._wanted, shares, hold.orphans, asked=asked)
             if step == NO_CHANGE:
                 break
             for consumer_tag in list(hold.consumers)[len(shares) - step.ended :]:

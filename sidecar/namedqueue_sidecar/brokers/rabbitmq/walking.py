@@ -28,6 +28,7 @@ from namedqueue_sidecar.brokers.rabbitmq.messages import incoming_dead_letter
 _MOST_PREFETCH: Final = 65_535
 _LETTERS_IN_MEMORY: Final = 200
 _PATIENCE: Final = 1.0
+_TRIES: Final = 5
 _GLANCES: Final = 100
 _GLANCE: Final = 0.01
 
@@ -105,7 +106,7 @@ class Walk:
 
     async def _next(self) -> DeliveredMessage | None:
         """Return the next letter, or None if the rest is gone or in other hands."""
-        while True:
+        for _ in range(_TRIES):
             try:
                 async with asyncio.timeout(_PATIENCE):
                     return await self._arrived.get()
@@ -113,7 +114,8 @@ class Walk:
                 if self._channel.is_closed:
                     raise ConnectionError("the broker ended the walk over the letters") from None
                 if not await self._ready() and self._arrived.empty():
-                    return None
+                    break
+        return None
 
     async def _ready(self) -> int:
         found = await self._channel.queue_declare(self._queue, passive=True, timeout=RPC_SECONDS)
