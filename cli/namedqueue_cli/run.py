@@ -155,7 +155,10 @@ async def _applied(plane: Plane, queues: Sequence[NamedQueue]) -> None:
         raise click.ClickException(
             f"{names}: the builtin broker works off durable queues without fifo so far"
         )
-    await plane.apply(queues, declare=True, work=True)
+    try:
+        await plane.apply(queues, declare=True, work=True)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
 
 
 async def _kept_running(app: App, command: Sequence[str]) -> int:

@@ -12,10 +12,18 @@ ProblemWith: TypeAlias = Callable[[Job], str | None]
 
 
 def validator(schema: Mapping[str, Any] | None) -> ProblemWith:
-    """Return a function that says what is wrong with a job's payload, or None."""
+    """Return a function that says what is wrong with a job's payload, or None.
+
+    A schema stands for itself: a reference to another place is refused, for following it would
+    let a manifest make us fetch what it names. An unusable schema is a ValueError.
+    """
     if schema is None:
         return lambda _job: None
-    compiled = jsonschema_rs.validator_for(dict(schema))
+    try:
+        compiled = jsonschema_rs.validator_for(dict(schema), retriever=_refuse)
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"spec.schema is not a usable JSON Schema: {reason}") from None
 
     def problem_with(job: Job) -> str | None:
         try:
@@ -30,3 +38,7 @@ def validator(schema: Mapping[str, Any] | None) -> ProblemWith:
         return None
 
     return problem_with
+
+
+def _refuse(address: str) -> Any:
+    raise ValueError(f"{address} is outside of the schema; write it out under $defs")
