@@ -19,6 +19,12 @@ CONNECTION_REFUSED = "ECONNREFUSED"
 VALIDATION_ERROR = "VALIDATION_ERROR"
 """The job cannot be read, or its payload violates the queue's schema."""
 
+NACKED = "NACKED"
+"""A worker that leased the job put it off without saying why."""
+
+REJECTED = "REJECTED"
+"""A worker that leased the job gave it up without saying why."""
+
 EXPIRED = "EXPIRED"
 """The job waited longer than the queue's `messageTTL`."""
 

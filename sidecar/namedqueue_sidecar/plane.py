@@ -14,7 +14,10 @@ from namedqueue.api.namedqueue import NamedQueue
 from namedqueue.api.workers import Worker
 from namedqueue_sidecar.app.http import HttpApp
 from namedqueue_sidecar.brokers.port import Broker, QueueKey
+from namedqueue_sidecar.consuming.attempts import InFlight
+from namedqueue_sidecar.consuming.copies import Memory
 from namedqueue_sidecar.consuming.durable import DurableWorker
+from namedqueue_sidecar.consuming.leasing import Leases
 from namedqueue_sidecar.consuming.validation import validator
 from namedqueue_sidecar.intake.jobs import Intake
 from namedqueue_sidecar.intake.sending import Sending
@@ -30,10 +33,12 @@ def supported(queue: NamedQueue) -> bool:
 class _Worked:
     """A queue that this plane works off: its worker and the app it calls."""
 
-    def __init__(self, queue: NamedQueue, spec: Worker, broker: Broker, share: float) -> None:
+    def __init__(
+        self, queue: NamedQueue, spec: Worker, broker: Broker, share: float, memory: Memory
+    ) -> None:
         self.app = HttpApp(spec.port, spec.health_path)
         self.address = (spec.port, spec.health_path)
-        self.worker = DurableWorker(queue, broker, self.app, share=share)
+        self.worker = DurableWorker(queue, broker, self.app, share=share, memory=memory)
         self._stopping: asyncio.Task[None] | None = None
 
     async def stop(self, patience: float) -> None:
@@ -66,12 +71,16 @@ class Plane:
         self.drained = asyncio.Event()
         self._intakes: dict[QueueKey, Intake] = {}
         self._worked: dict[QueueKey, _Worked] = {}
+        self._leases: dict[QueueKey, Leases] = {}
+        self._memories: dict[QueueKey, Memory] = {}
 
     async def apply(self, queues: Iterable[NamedQueue], *, declare: bool, work: bool) -> None:
         """Serve exactly these queues; declare them on the broker and work them off if asked to."""
         wanted = {QueueKey(q.metadata.namespace, q.metadata.name): q for q in queues}
         for key in self.queues.keys() - wanted.keys():
-            await self._stop_working(key, patience=30)
+            await asyncio.gather(self._stop_working(key, 30), self._stop_leasing(key, 30))
+            self._leases.pop(key, None)
+            self._memories.pop(key, None)
             del self.queues[key], self._intakes[key]
         for key, queue in wanted.items():
             if self.queues.get(key) == queue:
@@ -80,6 +89,8 @@ class Plane:
                 await self.broker.declare(queue)
             self.queues[key] = queue
             self._intakes[key] = Intake(queue, validator(queue.spec.payload_schema))
+            if key in self._leases:
+                self._leases[key].update(queue)
             await self._work_off(key, queue, wanted=work)
 
     def intake(self, key: QueueKey) -> Intake | None:
@@ -90,13 +101,35 @@ class Plane:
     def workers(self) -> Mapping[QueueKey, DurableWorker]:
         return {key: worked.worker for key, worked in self._worked.items()}
 
+    @property
+    def leases(self) -> Mapping[QueueKey, Leases]:
+        """The leases of each queue that anybody has pulled from."""
+        return self._leases
+
+    def leasing(self, key: QueueKey) -> Leases:
+        """Return what leases a queue's jobs; made when it is first asked for."""
+        if key not in self._leases:
+            queue, memory = self.queues[key], self._memory(key)
+            self._leases[key] = Leases(queue, self.broker, memory=memory, now_ms=self.now_ms)
+        return self._leases[key]
+
+    def in_flight(self, key: QueueKey) -> list[InFlight]:
+        """Return the attempts under way on a queue here, pushed and pulled, oldest first."""
+        worked, leases = self._worked.get(key), self._leases.get(key)
+        pushed = worked.worker.flights if worked is not None else []
+        pulled = leases.flights if leases is not None else []
+        return sorted([*pushed, *pulled], key=lambda flight: flight.since)
+
     async def drain(self, patience: float) -> None:
         """Finish what is in flight, hand back the rest, and say so; a second call only waits."""
         if self.draining:
             await self.drained.wait()
             return
         self.draining = True
-        await asyncio.gather(*(self._stop_working(key, patience) for key in tuple(self._worked)))
+        await asyncio.gather(
+            *(self._stop_working(key, patience) for key in tuple(self._worked)),
+            *(self._stop_leasing(key, patience) for key in tuple(self._leases)),
+        )
         self.drained.set()
 
     async def close(self) -> None:
@@ -126,7 +159,7 @@ class Plane:
             return
         await self._stop_working(key, patience=30)
         if not self.draining:
-            self._worked[key] = _Worked(queue, spec, self.broker, self.share)
+            self._worked[key] = _Worked(queue, spec, self.broker, self.share, self._memory(key))
             self._worked[key].worker.start()
             _log.info("working off %s", key, extra={"action": "work", "queue": str(key)})
 
@@ -135,3 +168,11 @@ class Plane:
         if worked is not None:
             await worked.stop(patience)
             self._worked.pop(key, None)
+
+    async def _stop_leasing(self, key: QueueKey, patience: float) -> None:
+        leases = self._leases.get(key)
+        if leases is not None:
+            await leases.drain(patience)
+
+    def _memory(self, key: QueueKey) -> Memory:
+        return self._memories.setdefault(key, Memory())

@@ -617,7 +617,7 @@ async def test_the_observers_port_serves_health_and_metrics_and_nothing_else(
         assert (await working.observers.get(path)).status == 200
     for route in OPENAPI["paths"]:
         if not route.startswith(("/healthz/", "/metrics")):
-            path = route.format(queue="orders", topic="a", id="a")
+            path = route.format(queue="orders", topic="a", id="a", lease="a")
             for method in ("GET", "POST", "DELETE"):
                 refused = await working.observers.call(method, path)
                 assert (refused.status, refused.code) == (404, "UNKNOWN_PATH")

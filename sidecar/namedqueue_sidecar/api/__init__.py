@@ -1,7 +1,7 @@
 """The HTTP API of the data plane.
 
     exchange.py    requests and responses as plain values
-    messages.py, dead_letters.py, queues.py, health.py      the calls
+    messages.py, leases.py, dead_letters.py, queues.py, health.py      the calls
     routes.py      which path leads to which call
     schemas.py     the documents that go in and out
     openapi.py     the description of all of it

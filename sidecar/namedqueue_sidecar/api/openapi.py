@@ -19,7 +19,9 @@ _MEANINGS: Final = {
     204: "removed",
     207: "some entries failed; `failed` names them, and whatever is counted as accepted is safe",
     400: "the request cannot be understood",
-    404: "no such queue, topic or dead letter",
+    404: "no such queue, topic, dead letter or lease",
+    409: "the queue is not of a kind that can be leased from",
+    410: "the lease has ended; `code` says how",
     413: "too large",
     415: "the body is compressed",
     422: "a field is not acceptable, or the payload does not match the queue's schema",
@@ -59,6 +61,7 @@ _PAGE: Final = (
 _PATH: Final = {
     "queue": (schemas.TEXT, "the NamedQueue's name"),
     "id": (schemas.ID, "the job's id"),
+    "lease": (schemas.TEXT, "`lease` of the item that was leased"),
     "topic": (
         {
             "type": "string",
@@ -106,6 +109,11 @@ _DETAILS: Final = {
     "redrive": _Details(
         {200: "Redriven"}, (), {JSON: {"schema": reference("Redrive")}}, body_required=False
     ),
+    "lease_jobs": _Details(
+        {200: "Leases"}, (), {JSON: {"schema": reference("Pull")}}, body_required=False
+    ),
+    "finish_lease": _Details({200: "Decision"}, (), {JSON: {"schema": reference("Finish")}}),
+    "list_in_flight": _Details({200: "InFlights"}),
     "drain": _Details({200: "Status"}),
     "wait_for_drain": _Details({200: "Status"}),
     "live": _Details({200: "Status"}),

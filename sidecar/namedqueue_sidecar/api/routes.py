@@ -1,6 +1,6 @@
 """Which path leads to which call.
 
-`{queue}` and `{id}` are one segment each; `{topic}` may hold slashes. The table is what the server
+`{topic}` may hold slashes, every other `{name}` is one segment. The table is what the server
 dispatches by and what the OpenAPI document is made from.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote
 
-from namedqueue_sidecar.api import dead_letters, health, messages, queues
+from namedqueue_sidecar.api import dead_letters, health, leases, messages, queues
 from namedqueue_sidecar.api.exchange import Request, Response
 from namedqueue_sidecar.intake.jobs import LARGEST_BATCH, LARGEST_PAYLOAD
 from namedqueue_sidecar.intake.problems import Problem
@@ -19,18 +19,23 @@ Call: TypeAlias = Callable[[Plane, Request], Awaitable[Response]]
 
 
 class Route(NamedTuple):
-    """A method and a path, the call behind them, and the statuses it may answer with."""
+    """A method and a path, the call behind them, and the statuses it may answer with.
+
+    A call that `waits` for what may come is given up when its caller goes away.
+    """
 
     method: str
     path: str
     call: Call
     statuses: tuple[int, ...]
     largest_body: int = LARGEST_PAYLOAD
+    waits: bool = False
 
 
 _MESSAGES = "/v1/queues/{queue}/messages"
 _TOPIC = "/v1/topics/{topic}/messages"
 _DEAD_LETTERS = "/v1/queues/{queue}/dead-letters"
+_LEASES = "/v1/queues/{queue}/leases"
 _SENT = (202, 400, 404, 413, 422, 429, 503)
 _BATCH = (202, 207, 400, 404, 413, 415, 503)
 
@@ -50,6 +55,14 @@ ROUTES = (
         dead_letters.redrive,
         (200, 400, 404, 413, 415, 503),
     ),
+    Route("POST", _LEASES, leases.lease_jobs, (200, 400, 404, 409, 413, 415, 503), waits=True),
+    Route(
+        "POST",
+        f"{_LEASES}/{{lease}}",
+        leases.finish_lease,
+        (200, 400, 404, 410, 413, 415, 503),
+    ),
+    Route("GET", "/v1/queues/{queue}/in-flight", leases.list_in_flight, (200, 404)),
     Route("POST", "/drain", health.drain, (200,)),
     Route("GET", "/wait-for-drain", health.wait_for_drain, (200,)),
 )

@@ -190,6 +190,109 @@ SCHEMAS: Final[dict[str, Schema]] = {
         redriven=_COUNT,
         matched=_COUNT | {"description": "with dryRun: how many would be sent back"},
     ),
+    "Pull": _object(
+        {"max": 10, "wait": "30s", "visibility": "5m", "worker": "gpu-3"},
+        optional=("max", "wait", "visibility", "worker"),
+        max={"type": "integer", "minimum": 1, "maximum": 1000, "default": 1},
+        wait=DURATION
+        | {
+            "description": "for the first job; 250ms at the least, 60s at the most",
+            "default": "0s",
+        },
+        visibility=DURATION
+        | {
+            "description": "how long each job is the worker's; from 100ms to 29m, or to the "
+            "queue's worker.timeout if that is longer; by default worker.timeout, or 30s"
+        },
+        worker=_LINE | {"description": "shown in the in-flight list", "default": "pull"},
+    ),
+    "Leases": _object(
+        {"items": []}, items={"type": "array", "maxItems": 1000, "items": reference("Lease")}
+    ),
+    "Lease": _object(
+        {
+            "lease": "5f1d7a84c3b92e60a1f4d8c07b3e9652",
+            "until": "2026-11-18T01:09:44.000Z",
+            "id": "01932c8e9c50a1b2",
+            "type": "order.created",
+            "attempt": 1,
+            "maxAttempts": 5,
+            "contentType": "application/json",
+            "contentEncoding": None,
+            "encoding": "json",
+            "payload": {"order": 17},
+            "time": "2026-11-18T01:04:44.000Z",
+            "group": None,
+            "topic": "order/eu/created",
+            "idempotencyKey": "order-17",
+            "traceparent": None,
+            "tracestate": None,
+            "headers": {"tenant": "acme"},
+        },
+        lease=TEXT,
+        until=_MOMENT | {"description": "finish or extend it before, or it counts as a TIMEOUT"},
+        id=ID,
+        type=TEXT,
+        attempt=_COUNT,
+        maxAttempts=_COUNT,
+        contentType=TEXT,
+        contentEncoding={"type": ["string", "null"]},
+        encoding={"enum": ["json", "base64"]},
+        payload={"description": "by `encoding`: the JSON value itself, or {base64}"},
+        time=_MOMENT,
+        group={"type": ["string", "null"]},
+        topic={"type": ["string", "null"]},
+        idempotencyKey={"type": ["string", "null"]},
+        traceparent={"type": ["string", "null"]},
+        tracestate={"type": ["string", "null"]},
+        headers={"type": "object", "additionalProperties": TEXT},
+    ),
+    "Finish": _object(
+        {"outcome": "nack", "code": "GPU_BUSY", "retryAfter": "30s"},
+        optional=("code", "retryAfter", "visibility"),
+        outcome={"enum": ["ack", "nack", "reject", "extend"]},
+        code={"type": ["string", "integer"], "description": "with nack and reject: what failed"},
+        retryAfter=DURATION | {"description": "with nack: instead of the queue's own backoff"},
+        visibility=DURATION | {"description": "with extend: from now on; as at first by default"},
+    ),
+    "Decision": {
+        "oneOf": [
+            _object({"decision": "ack"}, decision={"const": "ack"}),
+            _object(
+                {"decision": "retry", "attempt": 2, "delayMs": 1250},
+                decision={"const": "retry"},
+                attempt=_COUNT | {"description": "the number of the next attempt"},
+                delayMs=_COUNT,
+            ),
+            _object(
+                {"decision": "dead-letter", "code": "REJECTED"},
+                decision={"const": "dead-letter"},
+                code=TEXT,
+            ),
+            _object(
+                {"decision": "extend", "until": "2026-11-18T01:09:44.000Z"},
+                decision={"const": "extend"},
+                until=_MOMENT,
+            ),
+        ]
+    },
+    "InFlight": _object(
+        {
+            "id": "01932c8e9c50a1b2",
+            "type": "order.created",
+            "attempt": 1,
+            "worker": "push",
+            "since": "2026-11-18T01:04:44.000Z",
+            "until": "2026-11-18T01:05:14.000Z",
+        },
+        id=ID,
+        type=TEXT,
+        attempt=_COUNT,
+        worker=TEXT | {"description": "`push`, or the name that the worker gave when it pulled"},
+        since=_MOMENT,
+        until=_MOMENT,
+    ),
+    "InFlights": _list_of("InFlight"),
     "Status": _object({"status": "drained"}, status=TEXT),
     "Readiness": _object(
         {"status": "not ready", "missing": ["the app of shop/orders does not answer yet"]},

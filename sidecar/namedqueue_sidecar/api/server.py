@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from typing import Final
+from collections.abc import Awaitable
+from typing import Any, Final
 
 from aiohttp import http_exceptions, web
 
@@ -73,7 +74,10 @@ class Server:
                 headers=_headers(incoming),
                 body=await _body(incoming, route.largest_body),
             )
-            return await route.call(self._plane, request)
+            call = route.call(self._plane, request)
+            if route.waits and isinstance(incoming.protocol, _Connection):
+                return await incoming.protocol.while_there(call)
+            return await call
         except Problem as problem:
             return problem_response(problem)
         except (ConnectionError, TimeoutError) as error:
@@ -92,9 +96,29 @@ class _Connections(web.Server):
 
 
 class _Connection(web.RequestHandler):
-    """Answers what is not even HTTP with a problem, too."""
+    """Answers what is not even HTTP with a problem, too, and knows when its caller has gone."""
 
-    __slots__ = ()
+    __slots__ = ("_waiting",)
+
+    def __init__(self, manager: web.Server, **options: Any) -> None:
+        super().__init__(manager, **options)
+        self._waiting: asyncio.Future[Response] | None = None
+
+    async def while_there(self, call: Awaitable[Response]) -> Response:
+        """Make a call, and give it up when its caller is gone."""
+        self._waiting = asyncio.ensure_future(call)
+        if self.transport is None:
+            self._waiting.cancel()
+        try:
+            return await self._waiting
+        finally:
+            self._waiting = None
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Give up what the caller waited for."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+        super().connection_lost(exc)
 
     def handle_error(
         self,

@@ -125,6 +125,7 @@ class Leases:
         self._empty_handed = asyncio.Event()
         self._empty_handed.set()
         self._draining = False
+        self._drained = asyncio.Event()
         self._prefetch = 0
         self.update(queue)
         self._subscription = broker.subscribe(self.key, self, prefetch=0)
@@ -194,7 +195,13 @@ class Leases:
         return lease
 
     async def drain(self, patience: float) -> None:
-        """Lease no more, give workers time to finish, hand back the rest; then let go."""
+        """Lease no more, give workers time to finish, hand back the rest; then let go.
+
+        A second call only waits.
+        """
+        if self._draining:
+            await self._drained.wait()
+            return
         self._draining = True
         for pull in self._pulls.leave_all():
             self._hand_back(pull.got)
@@ -207,6 +214,7 @@ class Leases:
         for attempt in {*self._leases.values(), *self._moving}:
             self._let_go(attempt)
         await self._subscription.close()
+        self._drained.set()
 
     # Calls of the broker
 
