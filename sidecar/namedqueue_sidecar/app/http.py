@@ -11,6 +11,7 @@ from yarl import URL
 
 from namedqueue.outcomes import LARGEST_BODY, Answer, Attempted, Failure
 from namedqueue_sidecar.app.port import Call, Done
+from namedqueue_sidecar.ending import end
 
 _PROBE_TIMEOUT = 5.0
 _HIGHEST_SUCCESS = 299
@@ -55,10 +56,7 @@ class HttpApp:
 
     async def close(self) -> None:
         """Drop the connections; calls under way end as resets."""
-        for task in self._under_way:
-            task.cancel()
-        if self._under_way:
-            await asyncio.wait(self._under_way)
+        await end(*self._under_way)
         await self._session.close()
 
     async def _run(self, call: Call, done: Done) -> None:

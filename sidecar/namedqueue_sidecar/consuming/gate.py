@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from namedqueue_sidecar.app.port import App
+from namedqueue_sidecar.ending import end
 
 _PROBE_PAUSE = 0.25
 _LONGEST_PROBE_PAUSE = 2.0
@@ -38,8 +39,7 @@ class Gate:
     async def stop(self) -> None:
         """End probing."""
         if self._probing is not None:
-            self._probing.cancel()
-            await asyncio.wait([self._probing])
+            await end(self._probing)
 
     async def _probe(self) -> None:
         pause = _PROBE_PAUSE

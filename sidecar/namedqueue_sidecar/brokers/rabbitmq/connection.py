@@ -17,6 +17,7 @@ from aiormq.connection import Connection
 from aiormq.exceptions import AMQPError, AuthenticationError, ProbableAuthenticationError
 
 from namedqueue_sidecar.brokers.rabbitmq.credentials import Credentials, Provider
+from namedqueue_sidecar.ending import end
 
 logger = logging.getLogger(__name__)
 
@@ -85,9 +86,7 @@ class SupervisedConnection:
         """Let the connection go for good."""
         if self._supervisor is None:
             return
-        self._supervisor.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._supervisor
+        await end(self._supervisor)
         self._supervisor = None
         self._problem = "the connection to the broker was closed"
 

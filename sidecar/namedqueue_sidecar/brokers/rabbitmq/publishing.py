@@ -24,6 +24,7 @@ from namedqueue_sidecar.brokers.port import Publication, Settled, Verdict
 from namedqueue_sidecar.brokers.rabbitmq.channel import RPC_SECONDS, LeanChannel
 from namedqueue_sidecar.brokers.rabbitmq.connection import Backoff, SupervisedConnection
 from namedqueue_sidecar.brokers.rabbitmq.messages import Address, Outgoing, outgoing
+from namedqueue_sidecar.ending import end
 
 logger = logging.getLogger(__name__)
 
@@ -215,8 +216,7 @@ class Publisher:
         while self._under_way:  # noqa: ASYNC110 - a glance at the end, not a cost for each batch
             await asyncio.sleep(_GLANCE)
         if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper])
+            await end(self._keeper)
 
     async def _check_and_send(
         self, line: _Line, batch: _Batch, messages: Sequence[Outgoing | None], asked: set[str]

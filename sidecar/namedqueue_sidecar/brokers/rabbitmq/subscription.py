@@ -30,6 +30,7 @@ from namedqueue_sidecar.brokers.rabbitmq.channel import RPC_SECONDS, LeanChannel
 from namedqueue_sidecar.brokers.rabbitmq.connection import Backoff, SupervisedConnection
 from namedqueue_sidecar.brokers.rabbitmq.messages import incoming
 from namedqueue_sidecar.brokers.rabbitmq.shares import NO_CHANGE, change
+from namedqueue_sidecar.ending import end
 
 logger = logging.getLogger(__name__)
 
@@ -195,8 +196,7 @@ class RabbitMQSubscription:
             with contextlib.suppress(*_TROUBLE):
                 async with asyncio.timeout(RPC_SECONDS):
                     await hold.channel.flush()
-        self._keeper.cancel()
-        await asyncio.wait([self._keeper])
+        await end(self._keeper)
         self._closed(self)
 
     @property
