@@ -3,9 +3,8 @@
 It refuses what RabbitMQ refuses, and it remembers which queues hold jobs.
 """
 
-import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from namedqueue.topology import Topology
 from namedqueue.topology.actions import (
@@ -139,21 +138,30 @@ class ModelBroker:
                 self._by_source.setdefault(binding.source, []).append(binding)
         return self._by_source.get(exchange, [])
 
-    def lost(self, dice: random.Random, lasting: set[str]) -> Iterator[str]:
+    def lost(self, delays: Sequence[str], lasting: set[str]) -> Iterator[str]:
         """Name each place from which a job would get lost or doubled right now.
 
-        `lasting` are the ladder exchanges that workers rely on before and after the change.
+        `delays` are bits that jobs on the ladder carry; each is tried from every level. `lasting`
+        are the ladder exchanges that workers rely on before and after the change.
         """
         for queue in self.queues.values():
-            exchange = queue.dead_letter_exchange
-            if exchange and len(self.route(exchange, _key_of(queue.name, dice))) != 1:
-                yield f"queue {queue.name} dead-letters into nowhere"
+            if queue.dead_letter_exchange is not None:
+                for key in self._stranded(queue.dead_letter_exchange, queue.name, delays):
+                    yield f"queue {queue.name} dead-letters {key} into nowhere"
         for name in lasting:
-            if len(self.route(name, _key_of(name, dice))) != 1:
-                yield f"exchange {name} leads nowhere"
+            for key in self._stranded(name, name, delays):
+                yield f"exchange {name} leads {key} nowhere"
+        yield from self._open_to_nowhere()
+
+    def _stranded(self, exchange: str, level: str, delays: Sequence[str]) -> Iterator[str]:
+        """Yield the keys of jobs at a level that would not reach exactly one queue."""
+        return (key for key in _keys_at(level, delays) if len(self.route(exchange, key)) != 1)
+
+    def _open_to_nowhere(self) -> Iterator[str]:
+        """Name each entrance behind which there is no queue."""
         for binding in self.bindings:
             if binding.source == "nq.topics" and not self.route(binding.destination, "0"):
-                yield f"topics leads to nowhere by {binding.routing_key}"
+                yield f"topics lead nowhere by {binding.routing_key}"
         for user in self.permissions:
             if user.endswith(".producer") and not self.route(user.removesuffix(".producer"), ""):
                 yield f"{user} publishes into nowhere"
@@ -163,9 +171,9 @@ def _matches(kind: str, pattern: str, key: str) -> bool:
     return kind != "topic" or topic_matches(pattern.split("."), key.split("."))
 
 
-def _key_of(name: str, dice: random.Random) -> str:
-    """Return a key that a job at this level of the ladder may carry."""
+def _keys_at(name: str, delays: Sequence[str]) -> set[str]:
+    """Return keys that a job waiting at this level of the ladder may carry."""
     level = _LEVEL.search(name)
     if level is None:
-        return ""
-    return "".join(f"{dice.randint(0, 1)}." for _ in range(int(level[1]))) + "1"
+        return {""}
+    return {".".join([*bits[: int(level[1])], "1"]) for bits in delays}

@@ -1,13 +1,12 @@
 """Plans are carried out step by step on a model of a broker; no step may lose or strand a job."""
 
-import random
-
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fixtures.scale import scaled
 from namedqueue import topology
 from namedqueue.api.namedqueue import NamedQueue
+from namedqueue.ladder import HIGHEST_LEVELS
 from namedqueue.topology import NOTHING, Broker, Tenancy, Topology, Version
 from namedqueue.topology.actions import (
     Action,
@@ -25,7 +24,10 @@ from unit.model_broker import ModelBroker
 
 VERSION_4 = Broker(version=Version.parse("4.3"))
 RUNS = scaled(2000)
-dice = st.randoms(use_true_random=False)
+NO_BIT, EVERY_BIT = "0" * HIGHEST_LEVELS, "1" * HIGHEST_LEVELS
+delays = st.lists(st.text("01", min_size=HIGHEST_LEVELS, max_size=HIGHEST_LEVELS), max_size=2).map(
+    lambda drawn: [NO_BIT, EVERY_BIT, *drawn]
+)
 
 
 def carry_out(
@@ -33,16 +35,16 @@ def carry_out(
     actions: tuple[Action, ...],
     observed: Topology,
     desired: Topology,
-    dice: random.Random,
+    delays: list[str],
 ) -> bool:
     """Apply a plan up to the first refusal; tell whether it was carried out whole."""
     lasting = {it.name for it in observed.exchanges} & {it.name for it in desired.exchanges}
     lasting = {name for name in lasting if ".delay." in name}
-    before = set(broker.lost(dice, lasting))
+    before = set(broker.lost(delays, lasting))
     for action in actions:
         if not broker.apply(action):
             return False
-        assert set(broker.lost(dice, lasting)) <= before, f"after «{action}»"
+        assert set(broker.lost(delays, lasting)) <= before, f"after «{action}»"
     return True
 
 
@@ -69,23 +71,23 @@ def test_compiling_twice_gives_equal_hashable_values_that_need_no_step(
 
 
 @settings(max_examples=RUNS)
-@given(queue=named_queues(), broker=brokers, dice=dice)
+@given(queue=named_queues(), broker=brokers, delays=delays)
 def test_creation_and_deletion_are_safe_at_each_step(
-    queue: NamedQueue, broker: Broker, dice: random.Random
+    queue: NamedQueue, broker: Broker, delays: list[str]
 ) -> None:
     desired = topology.compile(queue, broker)
     start = Topology(vhost=None if broker.tenancy is Tenancy.DEDICATED else desired.vhost)
     model = ModelBroker(start)
-    assert carry_out(model, topology.diff(start, desired), start, desired, dice)
+    assert carry_out(model, topology.diff(start, desired), start, desired, delays)
     assert model.topology() == desired
-    assert carry_out(model, topology.diff(desired, NOTHING), desired, NOTHING, dice)
+    assert carry_out(model, topology.diff(desired, NOTHING), desired, NOTHING, delays)
     assert without_shared(model.topology()) == NOTHING
 
 
 @settings(max_examples=RUNS)
-@given(data=st.data(), broker=brokers, dice=dice)
+@given(data=st.data(), broker=brokers, delays=delays)
 def test_an_update_that_the_api_accepts_is_carried_out_without_losing_a_job(
-    data: st.DataObject, broker: Broker, dice: random.Random
+    data: st.DataObject, broker: Broker, delays: list[str]
 ) -> None:
     before = data.draw(named_queues())
     after = data.draw(named_queues(like=before))
@@ -95,26 +97,26 @@ def test_an_update_that_the_api_accepts_is_carried_out_without_losing_a_job(
     jobs = data.draw(st.sets(st.sampled_from([queue.name for queue in observed.queues])))
     model = ModelBroker(observed, jobs)
 
-    finished = carry_out(model, topology.diff(observed, desired), observed, desired, dice)
+    finished = carry_out(model, topology.diff(observed, desired), observed, desired, delays)
     assert jobs <= model.queues.keys()
     model.jobs.clear()
     rest = topology.diff(model.topology(), desired)
     assert bool(rest) is not finished
-    assert carry_out(model, rest, observed, desired, dice)
+    assert carry_out(model, rest, observed, desired, delays)
     assert model.topology() == desired
 
 
 @settings(max_examples=RUNS)
-@given(data=st.data(), broker=brokers, dice=dice)
+@given(data=st.data(), broker=brokers, delays=delays)
 def test_whatever_was_taken_away_behind_our_back_comes_back(
-    data: st.DataObject, broker: Broker, dice: random.Random
+    data: st.DataObject, broker: Broker, delays: list[str]
 ) -> None:
     before = data.draw(named_queues())
     whole = topology.compile(before, broker)
     observed = data.draw(damaged(whole))
     desired = topology.compile(data.draw(named_queues(like=before)), broker)
     model = ModelBroker(observed)
-    assert carry_out(model, topology.diff(observed, desired), observed, desired, dice)
+    assert carry_out(model, topology.diff(observed, desired), observed, desired, delays)
     assert model.topology() == desired
 
 
@@ -142,14 +144,14 @@ def test_a_broker_can_be_upgraded_under_its_queues(
 
 
 @settings(max_examples=RUNS)
-@given(queue=named_queues(), broker=brokers, data=st.data(), dice=dice)
+@given(queue=named_queues(), broker=brokers, data=st.data(), delays=delays)
 def test_deletion_touches_no_queue_while_a_job_is_left_anywhere(
-    queue: NamedQueue, broker: Broker, data: st.DataObject, dice: random.Random
+    queue: NamedQueue, broker: Broker, data: st.DataObject, delays: list[str]
 ) -> None:
     observed = topology.compile(queue, broker)
     job = data.draw(st.sampled_from([each.name for each in observed.queues]))
     model = ModelBroker(observed, {job})
-    assert not carry_out(model, topology.diff(observed, NOTHING), observed, NOTHING, dice)
+    assert not carry_out(model, topology.diff(observed, NOTHING), observed, NOTHING, delays)
     assert model.topology().queues == observed.queues
     assert all(not user.endswith(".producer") for user in model.users)
     assert observed.vhost is None or not any(is_shared(it.source) for it in own(model, observed))
