@@ -9,6 +9,7 @@ pytest_plugins = [
     "fixtures.databases",
     "fixtures.images",
     "fixtures.adapters",
+    "fixtures.pods",
 ]
 
 settings.register_profile(
