@@ -74,7 +74,7 @@ class DurableWorker:
         self._nothing_flies = asyncio.Event()
         self._nothing_flies.set()
         self._copies = Copies[Attempt](memory)
-        self._typical = 0.0
+        self._typical = SLOW
         self._ahead = False
         self._draining = False
         self._alarm: asyncio.TimerHandle | None = None
@@ -126,14 +126,19 @@ class DurableWorker:
             await asyncio.wait_for(self._nothing_flies.wait(), patience)
         await self._gate.stop()
         self._hand_back([flight.delivery for flight in self._flights if flight.delivery])
+        for flight in self._flights:
+            if not flight.moving:
+                self.tally.let_go()
         self._flights.clear()
+        if self._alarm is not None:
+            self._alarm.cancel()
         await self._held.close()
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Take jobs over from the broker."""
         now = self._loop.time()
         self._waiting.extend((delivery, now) for delivery in deliveries)
-        if self._draining:
+        if self._draining or not self._gate.is_open:
             self._hand_back_waiting()
         else:
             self._start()
@@ -163,8 +168,11 @@ class DurableWorker:
             self._attempt(self._waiting.popleft()[0])
 
     def _wake_in(self, seconds: float) -> None:
-        if self._alarm is None:
-            self._alarm = self._loop.call_later(seconds, self._wake)
+        if self._alarm is not None:
+            if self._alarm.when() <= self._loop.time() + seconds:
+                return
+            self._alarm.cancel()
+        self._alarm = self._loop.call_later(seconds, self._wake)
 
     def _wake(self) -> None:
         self._alarm = None
