@@ -158,6 +158,14 @@ async def test_an_unknown_queue_is_a_404_that_names_it(idle: Stage, path: str) -
     assert (found.status, found.code) == (404, "UNKNOWN_QUEUE")
 
 
+async def test_a_web_page_of_another_site_cannot_reach_a_queue_on_loopback(idle: Stage) -> None:
+    refused = await idle.api.post(MESSAGES, b"{}", Origin="http://evil.example")
+    assert (refused.status, refused.code) == (403, "FOREIGN_ORIGIN")
+    assert (await depth(idle)).ready == 0
+    own = idle.api.base
+    assert (await idle.api.post(MESSAGES, b"{}", Origin=own)).status == 202
+
+
 async def test_nothing_is_enqueued_to_an_unknown_queue(idle: Stage) -> None:
     for path in ("messages", "messages:batch", "redrive"):
         refused = await idle.api.post(f"/v1/queues/nope/{path}", b"[]")

@@ -66,6 +66,7 @@ class Server:
 
     async def _answer(self, table: Table, incoming: web.BaseRequest) -> Response:
         try:
+            _refuse_other_sites(incoming)
             route, parameters = table.find(incoming.method, incoming.rel_url.raw_path)
             request = Request(
                 namespace=self._plane.namespace,
@@ -86,6 +87,13 @@ class Server:
         except Exception:  # noqa: BLE001  # the edge: a fault is logged and answered, not raised
             _log.exception("a call failed", extra={"action": "call", "path": incoming.path})
             return problem_response(_fault())
+
+
+def _refuse_other_sites(incoming: web.BaseRequest) -> None:
+    """Refuse what a browser sends for some web page: loopback is open to every page's scripts."""
+    origin = incoming.headers.get("Origin")
+    if origin is not None and origin.partition("://")[2] != incoming.headers.get("Host"):
+        raise Problem(403, "FOREIGN_ORIGIN", "web pages of other sites may not call this API")
 
 
 class _Connections(web.Server):
