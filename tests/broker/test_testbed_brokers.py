@@ -17,8 +17,11 @@ from aio_pika import DeliveryMode, ExchangeType, Message
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 from aio_pika.exceptions import ProbableAuthenticationError, PublishError
 
-from testbed.rabbitmq import Broker
+from testbed.rabbitmq import VERSIONS, Broker
 
+pytestmark = pytest.mark.parametrize(
+    "broker_version", VERSIONS, indirect=True, ids=lambda version: f"rabbitmq-{version}"
+)
 DEADLINE = 60.0
 QUORUM = {"x-queue-type": "quorum"}
 
