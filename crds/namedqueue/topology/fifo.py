@@ -9,6 +9,8 @@ that went away and came back would have been overtaken. For the same reason a de
 `delay.has_ladder` is the one answer to whether a queue takes delayed jobs.
 """
 
+from typing import Final
+
 from namedqueue import ladder
 from namedqueue.api.namedqueue import Fifo, NamedQueueSpec
 from namedqueue.topology import dead_letters, durable
@@ -25,6 +27,14 @@ from namedqueue.topology.names import GROUP_HEADER, Names, quote
 from namedqueue.topology.versions import Version
 
 HASH_EXCHANGE = "x-consistent-hash"
+
+LOOK_AHEAD: Final = 32
+"""How many jobs of a partition its consumer holds, so that one blocked group stops no other.
+
+A constant, the same in every pod and for ever. A broker gives back in order what one consumer
+held, but puts it behind what an earlier one gave back and nobody has taken yet. A consumer that
+takes as many as any other takes all of that at once, so there is nothing to fall behind.
+"""
 
 
 def stages(names: Names, spec: NamedQueueSpec, fifo: Fifo, version: Version) -> Topology:
@@ -70,10 +80,10 @@ def _partition(names: Names, number: int) -> Topology:
 def _longest_hold_ms(spec: NamedQueueSpec) -> int:
     """Return how long a healthy worker may keep a job without an ack.
 
-    All attempts happen in place, and as many jobs as run at once may be waiting behind it if they
-    are all of one group.
+    All attempts happen in place, and all jobs that are held of a partition may be of one group,
+    each waiting for the one before it.
     """
     if spec.worker is None:
         return 0
     once = spec.worker.timeout.milliseconds + ladder.longest_backoff_ms(spec.retry)
-    return spec.worker.concurrency * spec.retry.max_attempts * once + durable.ACK_MARGIN_MS
+    return LOOK_AHEAD * spec.retry.max_attempts * once + durable.ACK_MARGIN_MS

@@ -11,6 +11,9 @@ Promises that every adapter keeps:
 - A delivery belongs to the connection it came by. When that is gone `Receiver.lost` is called
   once, and acknowledging its deliveries is a harmless no-op: the broker gives the jobs out again.
 - `hand_back` returns a job to the queue without counting an attempt.
+- The jobs of a FIFO queue's partition are in the hands of one subscription at a time. They come in
+  the order of their arrival, also after they were handed back or their connection was lost. Who
+  hands one back must finish, or hand back as well, what he holds; until then no more may come.
 - None of the synchronous methods raises because of the network.
 """
 
@@ -162,8 +165,14 @@ class Broker(Protocol):
     def publish(self, batch: Sequence[Publication], settled: Settled) -> None:
         """Send a batch; `settled` gets one verdict for each, in order."""
 
-    def subscribe(self, queue: QueueKey, receiver: Receiver, prefetch: int) -> Subscription:
-        """Begin deliveries, and begin them again by itself after each reconnect."""
+    def subscribe(
+        self, queue: QueueKey, receiver: Receiver, prefetch: int, *, partitions: int = 0
+    ) -> Subscription:
+        """Begin deliveries, and begin them again by itself after each reconnect.
+
+        `partitions` is how many a FIFO queue has, 0 for any other queue. They share the prefetch
+        evenly, and each has at least one job of it.
+        """
 
     async def depth(self, queue: QueueKey) -> Depth | None:
         """Return how many jobs are where; None for a queue that does not exist."""

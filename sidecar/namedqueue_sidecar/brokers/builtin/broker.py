@@ -106,9 +106,9 @@ class BuiltinBroker:
 
     async def declare(self, queue: NamedQueue) -> None:
         """Make the queue exist as specified; a changed spec holds at once."""
-        if queue.spec.type != "durable" or queue.spec.durable_or_default.fifo is not None:
+        if queue.spec.type != "durable":
             raise NotImplementedError(
-                f"{queue.metadata.name} is not a plain durable queue; "
+                f"{queue.metadata.name} is not a durable queue; "
                 "the builtin broker has no others yet"
             )
         key = QueueKey(queue.metadata.namespace, queue.metadata.name)
@@ -153,7 +153,14 @@ class BuiltinBroker:
         change = Batch(added=[(placed, message) for _, placed, message, _ in rows])
         self._surroundings.journal.write(change, partial(self._stored, publishing, rows))
 
-    def subscribe(self, queue: QueueKey, receiver: Receiver, prefetch: int) -> Subscription:
+    def subscribe(
+        self,
+        queue: QueueKey,
+        receiver: Receiver,
+        prefetch: int,
+        *,
+        partitions: int = 0,  # noqa: ARG002 - here a FIFO queue is one piece
+    ) -> Subscription:
         """Begin deliveries, now or as soon as the queue is declared."""
         consumers = self._consumers.setdefault(queue, [])
         consumer = Consumer(receiver, prefetch, closed=partial(_forget, consumers))

@@ -34,6 +34,7 @@ class Consumer:
         self.receiver = receiver
         self.queue: Counter | None = None
         self.held: dict[int, Placed] = {}
+        self._handed_back = False
         self._prefetch = prefetch
         self._stopped = False
         self._closed = closed
@@ -41,6 +42,11 @@ class Consumer:
     @property
     def room(self) -> int:
         return 0 if self._stopped else max(0, self._prefetch - len(self.held))
+
+    @property
+    def has_to_finish(self) -> bool:
+        """Whether it handed something back and still holds what may come after it."""
+        return self._handed_back and bool(self.held)
 
     def ack(self, deliveries: Sequence[Delivery]) -> None:
         """Remove these jobs."""
@@ -51,6 +57,7 @@ class Consumer:
     def hand_back(self, deliveries: Sequence[Delivery]) -> None:
         """Return these jobs to their old place in the queue."""
         self._return(self._take(deliveries))
+        self._handed_back = bool(self.held)
 
     def set_prefetch(self, jobs: int) -> None:
         """Bound how many jobs may be held; what is held above it stays held."""

@@ -27,6 +27,7 @@ from namedqueue.deadletters import (
 )
 from namedqueue.envelope import Job, decode, encode
 from namedqueue.retry import DeadLetter
+from namedqueue.topology.delay import has_ladder
 from namedqueue_sidecar.brokers.builtin.consumers import Consumer
 from namedqueue_sidecar.brokers.builtin.index import DeadIndex, MainIndex
 from namedqueue_sidecar.brokers.builtin.journal import RETRY_PAUSE, Journal
@@ -71,13 +72,17 @@ class Surroundings:
 def settings_of(queue: NamedQueue) -> Settings:
     """Return what a spec means for keeping jobs."""
     durable = queue.spec.durable_or_default
+    longest_delay_ms = (
+        ladder.maximum_ms(ladder.levels_for(queue.spec.retry)) if has_ladder(queue.spec) else 0
+    )
     return Settings(
         max_length=durable.max_length,
         message_ttl_ms=durable.message_ttl.milliseconds if durable.message_ttl else None,
         max_priority=durable.max_priority,
-        longest_delay_ms=ladder.maximum_ms(ladder.levels_for(queue.spec.retry)),
+        longest_delay_ms=longest_delay_ms,
         retention_ms=queue.spec.dead_letter.retention.milliseconds,
         subscriptions=tuple(subscription.topic for subscription in queue.spec.subscriptions),
+        fifo=durable.fifo is not None,
     )
 
 
@@ -199,7 +204,7 @@ class Queue:
 
     def _shares(self) -> list[tuple[Consumer, list[Placed]]]:
         """Deal the next jobs out to the consumers, one at a time, as far as each has room."""
-        hungry = [(consumer, room) for consumer in self._consumers if (room := consumer.room)]
+        hungry = [(consumer, room) for consumer in self._eligible() if (room := consumer.room)]
         jobs = self._main.take(sum(room for _, room in hungry))
         shares: list[tuple[Consumer, list[Placed]]] = [(consumer, []) for consumer, _ in hungry]
         rooms = [room for _, room in hungry]
@@ -209,9 +214,18 @@ class Queue:
                 turn = (turn + 1) % len(shares)
             shares[turn][1].append(placed)
             turn = (turn + 1) % len(shares)
-        if hungry:  # whoever was first comes last next time
+        if hungry and not self.settings.fifo:  # whoever was first comes last next time
             self._consumers.append(self._consumers.pop(0))
         return [(consumer, share) for consumer, share in shares if share]
+
+    def _eligible(self) -> Sequence[Consumer]:
+        """Return who may have jobs: of a FIFO queue only the one who holds some, if any does."""
+        if not self.settings.fifo:
+            return self._consumers
+        holding = [consumer for consumer in self._consumers if consumer.held]
+        if holding:
+            return [consumer for consumer in holding if not consumer.has_to_finish]
+        return [consumer for consumer in self._consumers if consumer.room][:1]
 
     def _deliveries(self, consumer: Consumer, jobs: Sequence[Placed]) -> list[Delivery]:
         taken = self._taken(jobs)

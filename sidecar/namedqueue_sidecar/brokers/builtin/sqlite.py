@@ -266,8 +266,8 @@ def _encodable(value: Any) -> Any:
 
 
 def _settings(text: bytes) -> Settings:
-    *rest, subscriptions = orjson.loads(text)
-    return Settings._make((*rest, tuple(subscriptions)))
+    settings = Settings(*orjson.loads(text))
+    return settings._replace(subscriptions=tuple(settings.subscriptions))
 
 
 def _message(tables: bytes, payload: bytes) -> Message:

@@ -50,6 +50,7 @@ class Settings(NamedTuple):
     longest_delay_ms: int
     retention_ms: int
     subscriptions: tuple[str, ...]
+    fifo: bool = False
 
 
 class QueueRow(NamedTuple):

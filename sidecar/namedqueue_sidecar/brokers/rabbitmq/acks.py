@@ -27,6 +27,9 @@ class LowWater:
     def __len__(self) -> int:
         return len(self._held)
 
+    def __contains__(self, tag: int) -> bool:
+        return tag in self._held
+
     def delivered(self, tag: int) -> None:
         """Take a delivery into our hands; tags come in order."""
         self._held.add(tag)

@@ -6,6 +6,7 @@ that publish, and acknowledgements must go on. Each is kept up on its own.
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from namedqueue.api.namedqueue import NamedQueue
 from namedqueue.topology.names import Names
@@ -21,6 +22,7 @@ from namedqueue_sidecar.brokers.rabbitmq.credentials import Provider
 from namedqueue_sidecar.brokers.rabbitmq.dead_letters import RabbitMQDeadLetters
 from namedqueue_sidecar.brokers.rabbitmq.declaring import Declarer
 from namedqueue_sidecar.brokers.rabbitmq.management import Management
+from namedqueue_sidecar.brokers.rabbitmq.partitions import PartitionedSubscription
 from namedqueue_sidecar.brokers.rabbitmq.publishing import DEADLINE, Publisher
 from namedqueue_sidecar.brokers.rabbitmq.subscription import WATCH_SECONDS, RabbitMQSubscription
 
@@ -83,11 +85,19 @@ class RabbitMQBroker:
         """Send a batch; `settled` gets one verdict for each, in order."""
         self._publisher.publish(batch, settled)
 
-    def subscribe(self, queue: QueueKey, receiver: Receiver, prefetch: int) -> RabbitMQSubscription:
+    def subscribe(
+        self, queue: QueueKey, receiver: Receiver, prefetch: int, *, partitions: int = 0
+    ) -> RabbitMQSubscription:
         """Begin deliveries, and begin them again by itself after each reconnect."""
-        subscription = RabbitMQSubscription(
+        names = Names(queue.namespace, queue.name)
+        kind = (
+            partial(PartitionedSubscription, partitions=partitions)
+            if partitions
+            else RabbitMQSubscription
+        )
+        subscription = kind(
             self._consuming,
-            Names(queue.namespace, queue.name).main,
+            names.main,
             queue.name,
             receiver,
             prefetch,

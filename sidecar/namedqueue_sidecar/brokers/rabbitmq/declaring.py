@@ -8,8 +8,9 @@ API; without it a queue has its stages, its delays and its dead letters, but no 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any, Final
 
 from aiormq.exceptions import ChannelNotFoundEntity
@@ -61,23 +62,36 @@ class Declarer:
     async def undeclare(self, names: Names) -> None:
         """Delete all that a durable queue may consist of, entrances first."""
         levels = [names.level(number) for number in range(ladder.HIGHEST_LEVELS)]
+        main = await self._main(names)
         async with self._channel() as channel:
             for exchange in (names.main_exchange, *levels, names.dead_letters):
                 await channel.exchange_delete(exchange, timeout=RPC_SECONDS)
-            for queue in (names.main, *levels, names.dead_letters):
+            for queue in (*main, *levels, names.dead_letters):
                 await channel.queue_delete(queue, timeout=RPC_SECONDS)
         for policy in (names.main, names.delay, names.dead_letters):
             await self._manage(DeletePolicy(Policy(name=policy, pattern="", definition=_NONE)))
 
     async def depth(self, names: Names, held: int) -> Depth | None:
         """Count jobs by stage; `held` are those in flight as far as we know ourselves."""
-        ready = await self._ready(names.main)
+        main = await self._main(names)
         dead = await self._ready(names.dead_letters)
-        if ready is None or dead is None:
+        if not main or dead is None:
             return None
-        return Depth(
-            ready, await self._in_flight(names.main, held), await self._waiting(names), dead
-        )
+        in_flight = await self._in_flight(main, held)
+        return Depth(sum(main.values()), in_flight, await self._waiting(names), dead)
+
+    async def _main(self, names: Names) -> dict[str, int]:
+        """Return what is ready in the main queue, or in each partition; nothing without either."""
+        ready = await self._ready(names.main)
+        if ready is not None:
+            return {names.main: ready}
+        found: dict[str, int] = {}
+        for number in count():
+            ready = await self._ready(names.partition(number))
+            if ready is None:
+                break
+            found[names.partition(number)] = ready
+        return found
 
     async def _apply(self, channel: LeanChannel, action: Action) -> None:
         match action:
@@ -132,12 +146,14 @@ class Declarer:
             return None
         return found.message_count or 0
 
-    async def _in_flight(self, queue: str, held: int) -> int:
+    async def _in_flight(self, queues: Iterable[str], held: int) -> int:
         """Ask the management API, whose figures are some seconds old, or count our own."""
         if self._management is None:
             return held
-        found = await self._management.queue(self._vhost, queue) or {}
-        return int(found.get("messages_unacknowledged", held))
+        found = [await self._management.queue(self._vhost, queue) or {} for queue in queues]
+        if not all("messages_unacknowledged" in each for each in found):
+            return held
+        return sum(int(each["messages_unacknowledged"]) for each in found)
 
     @asynccontextmanager
     async def _channel(self) -> AsyncIterator[LeanChannel]:

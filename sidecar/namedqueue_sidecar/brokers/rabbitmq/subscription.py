@@ -38,10 +38,10 @@ WATCH_SECONDS: Final = 30.0
 MOST_PREFETCH: Final = 65_535
 _LONGEST_PAUSE: Final = 5.0
 _GENERATION: Final = 1 << 48
-_TROUBLE = (AMQPError, OSError, RuntimeError, TimeoutError)
+TROUBLE = (AMQPError, OSError, RuntimeError, TimeoutError)
 
 
-class _Consumer:
+class Consumer:
     """A consumer on the broker: its share of the prefetch and what it gave us."""
 
     __slots__ = ("held", "share")
@@ -51,23 +51,26 @@ class _Consumer:
         self.held = 0
 
 
-class _Hold:
+class Hold:
     """One channel of a subscription, from its opening to its end."""
 
     def __init__(self, channel: LeanChannel, generation: int) -> None:
         self.channel = channel
         self.base = generation * _GENERATION
-        self.consumers: dict[str, _Consumer] = {}
+        self.consumers: dict[str, Consumer] = {}
         self.orphans = 0
         self.given_up = False
         self.arrived: list[Delivery] = []
         self._water = LowWater()
-        self._givers: dict[int, tuple[str, _Consumer]] = {}
+        self._givers: dict[int, tuple[str, Consumer]] = {}
         self._nacks: list[int] = []
         self._saying = False
 
     def __len__(self) -> int:
         return len(self._water)
+
+    def __contains__(self, tag: int) -> bool:
+        return tag in self._water
 
     def took(self, tag: int, consumer_tag: str) -> None:
         """Note a delivery that is now in our hands."""
@@ -140,7 +143,7 @@ class RabbitMQSubscription:
         self._closed = closed
         self._watch = watch
         self._loop = asyncio.get_running_loop()
-        self._hold: _Hold | None = None
+        self._hold: Hold | None = None
         self._generation = 0
         self._asked = False
         self._number = 0
@@ -193,7 +196,7 @@ class RabbitMQSubscription:
         hold = self._hold
         if hold is not None:
             hold.say()
-            with contextlib.suppress(*_TROUBLE):
+            with contextlib.suppress(*TROUBLE):
                 async with asyncio.timeout(RPC_SECONDS):
                     await hold.channel.flush()
         await end(self._keeper)
@@ -203,7 +206,7 @@ class RabbitMQSubscription:
     def _wanted(self) -> int:
         return 0 if self._stopped else self._prefetch
 
-    def _look_again(self, hold: _Hold, orphans: int) -> None:
+    def _look_again(self, hold: Hold, orphans: int) -> None:
         """See whether there is room for a consumer now that fewer jobs have none."""
         if hold.orphans != orphans:
             self._called.set()
@@ -215,12 +218,12 @@ class RabbitMQSubscription:
             connection = await self._connection.standing()
             try:
                 hold = await self._open(connection)
-            except _TROUBLE:
+            except TROUBLE:
                 await backoff.pause()
                 continue
             try:
                 await self._serve(hold, backoff)
-            except _TROUBLE as error:
+            except TROUBLE as error:
                 logger.warning("%s: the subscription is interrupted: %s", self._queue, error)
             except asyncio.CancelledError:
                 await self._let_go(hold)
@@ -229,23 +232,23 @@ class RabbitMQSubscription:
             await self._let_go(hold)
             await backoff.pause()
 
-    async def _open(self, connection: Connection) -> _Hold:
+    async def _open(self, connection: Connection) -> Hold:
         channel = await LeanChannel.opened(connection)
         self._generation += 1
-        hold = _Hold(channel, self._generation)
+        hold = Hold(channel, self._generation)
         channel.on_message = lambda message: self._arrived(hold, message)
         channel.on_consumer_cancel_callbacks.add(lambda _: self._give_up(hold))
         channel.closing.add_done_callback(lambda _: self._called.set())
         self._hold = hold
         return hold
 
-    async def _let_go(self, hold: _Hold) -> None:
+    async def _let_go(self, hold: Hold) -> None:
         self._hold = None
         self._quiet.set()
-        with contextlib.suppress(*_TROUBLE):
+        with contextlib.suppress(*TROUBLE):
             await hold.channel.close(timeout=RPC_SECONDS)
 
-    async def _serve(self, hold: _Hold, backoff: Backoff) -> None:
+    async def _serve(self, hold: Hold, backoff: Backoff) -> None:
         """Keep the consumers as wanted until the channel is gone."""
         while not (hold.channel.is_closed or hold.given_up):
             self._called.clear()
@@ -257,7 +260,7 @@ class RabbitMQSubscription:
             except TimeoutError:
                 await self._check(hold)
 
-    async def _converge(self, hold: _Hold) -> None:
+    async def _converge(self, hold: Hold) -> None:
         asked = False
         while True:
             shares = [consumer.share for consumer in hold.consumers.values()]
@@ -275,29 +278,29 @@ class RabbitMQSubscription:
         else:
             self._quiet.set()
 
-    async def _begin(self, hold: _Hold, share: int) -> None:
+    async def _begin(self, hold: Hold, share: int) -> None:
         self._quiet.clear()
         self._number += 1
         consumer_tag = f"nq-{self._number}"
         await hold.channel.basic_qos(prefetch_count=share, timeout=RPC_SECONDS)
-        hold.consumers[consumer_tag] = _Consumer(share)
+        hold.consumers[consumer_tag] = Consumer(share)
         await hold.channel.basic_consume(
-            self._queue, _unused, consumer_tag=consumer_tag, timeout=RPC_SECONDS
+            self._queue, unused, consumer_tag=consumer_tag, timeout=RPC_SECONDS
         )
 
-    async def _check(self, hold: _Hold) -> None:
+    async def _check(self, hold: Hold) -> None:
         """Give the channel up if the broker has fewer consumers than we have here."""
         declared = await hold.channel.queue_declare(self._queue, passive=True, timeout=RPC_SECONDS)
         if (declared.consumer_count or 0) < len(hold.consumers):
             logger.warning("%s: the broker has forgotten our consumer", self._queue)
             self._give_up(hold)
 
-    def _give_up(self, hold: _Hold) -> None:
+    def _give_up(self, hold: Hold) -> None:
         """Have the keeper end this channel and open the next."""
         hold.given_up = True
         self._called.set()
 
-    def _arrived(self, hold: _Hold, message: DeliveredMessage) -> None:
+    def _arrived(self, hold: Hold, message: DeliveredMessage) -> None:
         tag = message.delivery_tag or 0
         hold.took(tag, message.consumer_tag or "")
         if not self._wanted:
@@ -308,11 +311,11 @@ class RabbitMQSubscription:
             self._loop.call_soon(self._pass_on, hold)
         hold.arrived.append(Delivery(job, hold.base + tag, bool(message.redelivered)))
 
-    def _pass_on(self, hold: _Hold) -> None:
+    def _pass_on(self, hold: Hold) -> None:
         arrived, hold.arrived = hold.arrived, []
         if hold is self._hold:
             self._receiver.deliver(arrived)
 
 
-async def _unused(_: DeliveredMessage) -> None:
+async def unused(_: DeliveredMessage) -> None:
     """Satisfy aiormq: deliveries take the lean way."""
