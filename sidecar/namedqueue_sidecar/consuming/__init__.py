@@ -1,6 +1,9 @@
 """From a delivery to its end.
 
 durable.py      the worker of a durable queue: attempts, retries, dead letters
+ordered.py      the worker of a FIFO queue: one job of a group at a time, retried in place
+groups.py       which job of a FIFO queue may run next
+progress.py     attempts made in place, for jobs that come again
 leasing.py      jobs for workers that cannot be called: leases and how they end
 pulls.py        who waits for a job to lease
 deadlines.py    when leases end
