@@ -6,7 +6,7 @@ and whatever was delivered was delivered in the model's order with the model's m
 
 A crash is a copy of the file at a moment of rest, opened by a new broker; in memory, where there
 is nothing to survive, it is a worker that lets go of all it holds. What kill -9 does in the midst
-of a commit is the business of tests/chaos/test_builtin_kill.py.
+of a commit is the business of tests/broker/test_builtin_kill.py.
 """
 
 import asyncio

@@ -29,8 +29,8 @@ from typing import NamedTuple
 
 import pytest
 
+from broker.builtin_victim import QUEUE, key
 from broker.port.play import Hands
-from chaos.builtin_victim import QUEUE, key
 from fixtures.builtin import opened
 from fixtures.scale import FULL
 
