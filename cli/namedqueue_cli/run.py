@@ -152,9 +152,7 @@ async def _applied(plane: Plane, queues: Sequence[NamedQueue]) -> None:
     unknown = [queue for queue in queues if not supported(queue)]
     if unknown:
         names = ", ".join(queue.metadata.name for queue in unknown)
-        raise click.ClickException(
-            f"{names}: the builtin broker works off durable queues without fifo so far"
-        )
+        raise click.ClickException(f"{names}: `nq run` works off durable queues so far")
     try:
         await plane.apply(queues, declare=True, work=True)
     except ValueError as error:

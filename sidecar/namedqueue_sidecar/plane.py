@@ -9,8 +9,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from namedqueue.api.namedqueue import NamedQueue
+from namedqueue.api.namedqueue import Fifo, NamedQueue
 from namedqueue.api.workers import Worker
 from namedqueue_sidecar.app.http import HttpApp
 from namedqueue_sidecar.brokers.port import Broker, QueueKey
@@ -18,16 +19,19 @@ from namedqueue_sidecar.consuming.attempts import InFlight
 from namedqueue_sidecar.consuming.copies import Memory
 from namedqueue_sidecar.consuming.durable import DurableWorker
 from namedqueue_sidecar.consuming.leasing import Leases
+from namedqueue_sidecar.consuming.ordered import OrderedWorker
 from namedqueue_sidecar.consuming.validation import validator
 from namedqueue_sidecar.intake.jobs import Intake
 from namedqueue_sidecar.intake.sending import Sending
 
 _log = logging.getLogger(__name__)
 
+QueueWorker: TypeAlias = DurableWorker | OrderedWorker
+
 
 def supported(queue: NamedQueue) -> bool:
     """Tell whether this data plane can work off such a queue."""
-    return queue.spec.type == "durable" and queue.spec.durable_or_default.fifo is None
+    return queue.spec.type == "durable"
 
 
 class _Worked:
@@ -37,8 +41,9 @@ class _Worked:
         self, queue: NamedQueue, spec: Worker, broker: Broker, share: float, memory: Memory
     ) -> None:
         self.app = HttpApp(spec.port, spec.health_path)
-        self.address = (spec.port, spec.health_path)
-        self.worker = DurableWorker(queue, broker, self.app, share=share, memory=memory)
+        self.identity = _identity(queue, spec)
+        kind = DurableWorker if queue.spec.durable_or_default.fifo is None else OrderedWorker
+        self.worker: QueueWorker = kind(queue, broker, self.app, share=share, memory=memory)
         self._stopping: asyncio.Task[None] | None = None
 
     async def stop(self, patience: float) -> None:
@@ -50,6 +55,11 @@ class _Worked:
     async def _stop(self, patience: float) -> None:
         await self.worker.drain(patience)
         await self.app.close()
+
+
+def _identity(queue: NamedQueue, spec: Worker) -> tuple[int, str | None, Fifo | None]:
+    """Return what a running worker cannot follow a change of."""
+    return spec.port, spec.health_path, queue.spec.durable_or_default.fifo
 
 
 @dataclass
@@ -98,7 +108,7 @@ class Plane:
         return self._intakes.get(key)
 
     @property
-    def workers(self) -> Mapping[QueueKey, DurableWorker]:
+    def workers(self) -> Mapping[QueueKey, QueueWorker]:
         return {key: worked.worker for key, worked in self._worked.items()}
 
     @property
@@ -154,7 +164,7 @@ class Plane:
         if spec is None or not wanted or not supported(queue):
             await self._stop_working(key, patience=30)
             return
-        if running is not None and running.address == (spec.port, spec.health_path):
+        if running is not None and running.identity == _identity(queue, spec):
             running.worker.update(queue, self.share)
             return
         await self._stop_working(key, patience=30)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import orjson
 import pytest
 
 from broker.port.play import NAMESPACE, answer, eventually
@@ -245,3 +246,24 @@ async def test_what_cannot_finish_in_time_is_handed_back_uncounted(scene: Stage)
     await scene.app.jobs(1)
     await scene.plane.drain(patience=0.05)
     assert await scene.plane.broker.depth(KEY) == Depth(1, 0, 0, 0)
+
+
+async def test_a_fifo_queue_is_worked_off_in_the_order_of_its_groups(scene: Stage) -> None:
+    await scene.apply(scene.queue(durable={"fifo": {"groupBy": "body.account"}}))
+    entries = [{"payload": {"account": n % 5, "n": n}} for n in range(100)]
+    sent = await scene.api.post("/v1/queues/orders/messages:batch", entries)
+    assert sent.json == {"accepted": 100}
+    await until_done(scene)
+    for account in range(5):
+        of_account = [job for job in scene.app.got if job.headers["nq-group"] == str(account)]
+        assert [orjson.loads(job.body)["n"] for job in of_account] == list(range(account, 100, 5))
+    refused = await scene.api.post("/v1/queues/orders/messages", {"n": 1})
+    assert (refused.status, refused.code) == (422, "MISSING_GROUP")
+
+
+async def test_a_queue_that_becomes_fifo_gets_another_worker(scene: Stage) -> None:
+    await change_under_way(
+        scene,
+        before={"worker_concurrency": 4},
+        after={"durable": {"fifo": {"groupBy": "messageId"}}},
+    )
