@@ -370,6 +370,23 @@ async def test_a_pull_takes_what_is_there_up_to_its_max(pulled: Stage) -> None:
     await until(pulled, NONE)
 
 
+async def test_large_jobs_come_in_small_numbers_and_are_not_worn_out_by_being_handed_back(
+    pulled: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulls, "LARGEST_PULL", 64 * 1024)
+    large = "x" * 16 * 1024
+    sent = await pulled.api.post(f"{ORDERS}/messages:batch", [{"payload": large}] * 150)
+    assert sent.json == {"accepted": 150}
+    done: set[str] = set()
+    while len(done) < 150:
+        items = await lease(pulled, max=1000)
+        assert 1 <= len(items) <= 4
+        for item in items:
+            assert (await finish(pulled, item, "ack")).status == 200
+            done.add(item["id"])
+    await until(pulled, NONE)
+
+
 async def test_every_waiting_worker_gets_its_share(pulled: Stage) -> None:
     held_before = []
     for count in (1, 2):
