@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, cast
@@ -694,3 +695,55 @@ async def test_what_a_puller_processed_on_a_lost_connection_is_not_pushed_again(
     await cuttable.plane.apply([cuttable.queue(retry=QUICK)], declare=False, work=True)
     await until(cuttable, NONE)
     assert cuttable.app.got == []
+
+
+async def test_every_job_ends_whatever_workers_do_while_connections_are_cut(
+    cuttable: Stage, broker: rabbitmq.Broker, vhost: str
+) -> None:
+    await cuttable.apply(cuttable.queue(worker=False, retry=QUICK | {"maxAttempts": 50}))
+    await enqueue(cuttable, 150)
+    choose = random.Random(7)  # noqa: S311 - dice, not secrets
+    acked, rejected = set[str](), set[str]()
+    cuts = 0
+
+    async def puller() -> None:
+        while len(acked | rejected) < 150 or cuts < 2:
+            got = await cuttable.api.post(
+                LEASES, {"max": choose.randint(1, 20), "wait": "300ms", "visibility": "800ms"}
+            )
+            assert got.status in (200, 503), got
+            for item in got.json.get("items", ()):
+                outcome = choose.choice(["ack", "ack", "nack", "reject", "extend", "crash"])
+                if outcome == "crash":
+                    continue
+                said = await finish(cuttable, item, outcome)
+                assert said.status in (200, 410, 503), said
+                if said.status == 200 and outcome in ("ack", "reject"):
+                    (acked if outcome == "ack" else rejected).add(item["id"])
+
+    pullers = [asyncio.create_task(puller()) for _ in range(4)]
+    for _ in range(2):
+        await ended_connections(broker, vhost)
+        cuts += 1
+        await enqueue_when_there(cuttable)
+    await asyncio.gather(*pullers)
+    await answer(lambda: drained_by_acks(cuttable), lambda depth: depth[:3] == (0, 0, 0))
+    dead = {letter["eventId"] for letter in await dead_letters(cuttable)}
+    assert dead >= rejected
+    assert len(acked | dead) >= 150
+
+
+async def enqueue_when_there(scene: Stage) -> None:
+    """Send one more job as soon as the broker takes it again."""
+    await answer(
+        lambda: scene.api.post(f"{ORDERS}/messages", b"{}"), lambda sent: sent.status == 202
+    )
+
+
+async def drained_by_acks(scene: Stage) -> Depth:
+    """Ack all that can be leased, and return what is left."""
+    for item in await lease(scene, max=100, wait="300ms"):
+        await finish(scene, item, "ack")
+    left = await scene.plane.broker.depth(KEY)
+    assert left is not None
+    return left
