@@ -41,10 +41,10 @@ class Fifo(Model):
     """Makes a durable queue an ordered one: jobs of one group run one after another."""
 
     group_by: KeyPath
-    """Where a job's group is: `body.<field>`, `header.<name>` or `messageId`."""
+    """Where a job's group is: `body.<field>`, `header.<name>` or `messageId`; `NQ-Group` wins."""
 
     partitions: int = Field(default=8, ge=1, le=64)
-    """How many queues share the groups; the most groups that can run at once."""
+    """How many queues share the groups. One pod at a time works on each, so more pods only wait."""
 
 
 class Durable(Model):
@@ -68,7 +68,7 @@ class Durable(Model):
     """The highest priority a job may have; classic only, 0 for none. Immutable."""
 
     fifo: Fifo | None = None
-    """Keeps the order of jobs within a group. Immutable."""
+    """Keeps the order of jobs within a group, which waits while one is retried. Immutable."""
 
     rules = (
         Rule(
