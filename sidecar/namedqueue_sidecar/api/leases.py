@@ -16,13 +16,8 @@ from namedqueue.outcomes import PROCESSED, Kind, Outcome
 from namedqueue_sidecar.api.exchange import Request, Response, known_fields, read_json, reply
 from namedqueue_sidecar.api.messages import queue_key
 from namedqueue_sidecar.brokers.port import QueueKey
-from namedqueue_sidecar.consuming.leasing import (
-    DrainingError,
-    End,
-    Lease,
-    LeaseEndedError,
-    Leases,
-)
+from namedqueue_sidecar.consuming.lease import DrainingError, End, Lease, LeaseEndedError
+from namedqueue_sidecar.consuming.leasing import Leases
 from namedqueue_sidecar.consuming.pulls import Wish
 from namedqueue_sidecar.intake.problems import Problem, invalid, unavailable
 from namedqueue_sidecar.plane import Plane

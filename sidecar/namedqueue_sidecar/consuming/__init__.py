@@ -5,6 +5,7 @@ ordered.py      the worker of a FIFO queue: one job of a group at a time, retrie
 groups.py       which job of a FIFO queue may run next
 progress.py     attempts made in place, for jobs that come again
 leasing.py      jobs for workers that cannot be called: leases and how they end
+lease.py        a leased job, and the ways in which a lease ends
 pulls.py        who waits for a job to lease
 deadlines.py    when leases end
 attempts.py     what is known of an attempt, and where the job goes after it

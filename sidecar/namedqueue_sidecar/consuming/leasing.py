@@ -21,11 +21,9 @@ is processed, that is remembered and the job is not run again.
 import asyncio
 import contextlib
 import random as randomness
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from enum import Enum
 from typing import Final
 
 from namedqueue import retry
@@ -35,6 +33,7 @@ from namedqueue_sidecar.brokers.port import Broker, Delivery, QueueKey
 from namedqueue_sidecar.consuming.attempts import Attempt, InFlight, next_stage
 from namedqueue_sidecar.consuming.copies import Copies, Memory
 from namedqueue_sidecar.consuming.deadlines import Deadlines
+from namedqueue_sidecar.consuming.lease import DrainingError, End, Lease, LeaseEndedError
 from namedqueue_sidecar.consuming.outbox import Outbox
 from namedqueue_sidecar.consuming.pulls import Pull, Pulls, Wish
 from namedqueue_sidecar.consuming.tally import Tally
@@ -49,41 +48,6 @@ SAFE_WITHIN: Final = 30.0
 
 _DEFAULT_VISIBILITY: Final = 30.0
 _REMEMBERED: Final = 10_000
-
-
-class End(Enum):
-    """How a lease ended."""
-
-    FINISHED = "finished"
-    EXPIRED = "expired"
-    LOST = "lost"
-    HANDED_BACK = "handed-back"
-
-
-class LeaseEndedError(Exception):
-    """There is no such lease any more; `end` is None if nobody remembers one."""
-
-    def __init__(self, end: End | None) -> None:
-        super().__init__(end)
-        self.end = end
-
-
-class DrainingError(Exception):
-    """No more jobs are leased here."""
-
-
-class Lease(Attempt):
-    """A job in a worker's hands; `until` is in milliseconds since the epoch."""
-
-    __slots__ = ("id", "settled", "until", "visibility", "worker")
-
-    def __init__(self, delivery: Delivery, began: float, began_at: int, wish: Wish) -> None:
-        super().__init__(delivery, began, began_at)
-        self.id = secrets.token_hex(16)
-        self.worker = wish.worker
-        self.visibility = wish.visibility
-        self.until = began_at + round(wish.visibility * 1000)
-        self.settled: asyncio.Future[retry.Decision | End] | None = None
 
 
 class _Pull(Pull):
@@ -187,10 +151,9 @@ class Leases:
             raise LeaseEndedError(End.FINISHED)
         if lease.delivery is None:
             raise LeaseEndedError(End.LOST)
-        now = self._loop.time()
         latest = lease.began + self.longest_visibility
-        moment = min(now + (visibility or lease.visibility), latest)
-        lease.until = self._now_ms() + round((moment - now) * 1000)
+        moment = min(self._loop.time() + (visibility or lease.visibility), latest)
+        lease.until = lease.began_at + round((moment - lease.began) * 1000)
         self._deadlines.set(lease.id, moment)
         return lease
 
