@@ -62,10 +62,10 @@ class Checker:
 
     def start(self, group: int, number: int, sidecar: str) -> None:
         """Note that the app was given a job by a sidecar."""
-        ended = self.ended[group]
-        if number > self.next[group]:
-            self.violations.append(f"{group}/{number} began before {self.next[group]} had ended")
-        if number < ended:
+        ended, turn = self.ended[group], self.next[group]
+        if number > turn:
+            self.violations.append(f"{group}/{number} began before {turn} had ended")
+        elif number < turn:
             self.repeated_heads += number == ended - 1
             self.repeated_before += number < ended - 1
             if self.given_to[group, number] != self.killed:

@@ -160,6 +160,9 @@ class OrderedWorker:
                 timer.cancel()
         self._stop_resting()
         self.tally.handed_back(len(self._groups))
+        for run in self._runs:
+            if not run.moving:
+                self.tally.let_go()
         self._runs.clear()
         await self._held.close()
 
