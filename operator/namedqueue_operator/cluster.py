@@ -1,0 +1,187 @@
+"""The Kubernetes API, as far as the operator uses it.
+
+Objects are plain JSON here. What we own is written by server-side apply under one field manager;
+status by a JSON patch that holds only for the version of the object that it was made from.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+from uuid import uuid4
+
+from kubernetes.aio import client, config
+
+from namedqueue.api import API_VERSION, GROUP, VERSION
+from namedqueue_operator import FIELD_MANAGER, QUEUE_LABEL
+
+Object: TypeAlias = dict[str, Any]
+
+_APPLY: Final = "application/apply-patch+yaml"
+_JSON_PATCH: Final = "application/json-patch+json"
+_DEADLINE: Final = 30.0
+_LONGEST_NOTE: Final = 1024
+_NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
+_UNPROCESSABLE: Final = 422
+
+
+class Refused(Exception):  # noqa: N818  # «raise Refused» says it
+    """The API server said no."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Stale(Exception):  # noqa: N818  # «raise Stale» says it
+    """The object has changed since it was read."""
+
+
+class Cluster:
+    """An API server, under the operator's own identity."""
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+
+    @classmethod
+    async def connect(cls) -> "Cluster":
+        """Use the pod's service account, or else the kubeconfig that kubectl would use."""
+        known = client.Configuration()
+        try:
+            config.load_incluster_config(known)  # type: ignore[no-untyped-call]  # it has few types
+        except config.ConfigException:
+            await config.load_kube_config(client_configuration=known)  # type: ignore[no-untyped-call]  # as above
+        return cls(client.ApiClient(known))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._api.close()
+
+    async def queue(self, namespace: str, name: str) -> Object | None:
+        """Return a NamedQueue as it is now."""
+        return await self._read(f"{_queues(namespace)}/{name}")
+
+    async def secret(self, namespace: str, name: str) -> Object | None:
+        """Return a Secret."""
+        return await self._read(f"/api/v1/namespaces/{namespace}/secrets/{name}")
+
+    async def children(self, kind: str, namespace: str | None) -> list[Object]:
+        """List the ConfigMaps or Secrets that belong to queues, in a namespace or in all."""
+        place = "/api/v1" if namespace is None else f"/api/v1/namespaces/{namespace}"
+        answer = await self._call("GET", f"{place}/{kind}", query={"labelSelector": QUEUE_LABEL})
+        found: list[Object] = answer["items"]
+        return found
+
+    async def apply(self, manifest: Object) -> None:
+        """Make an object what we say, and leave alone what others say about it."""
+        metadata, kind = manifest["metadata"], manifest["kind"].lower()
+        await self._call(
+            "PATCH",
+            f"/api/v1/namespaces/{metadata['namespace']}/{kind}s/{metadata['name']}",
+            body=manifest,
+            content_type=_APPLY,
+            query={"fieldManager": FIELD_MANAGER, "force": "true"},
+        )
+
+    async def patch_status(self, body: Mapping[str, Any], changes: Sequence[Object]) -> Object:
+        """Change the status of exactly this version of a NamedQueue, or raise `Stale`."""
+        metadata = body["metadata"]
+        version = metadata["resourceVersion"]
+        guard = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+        try:
+            changed: Object = await self._call(
+                "PATCH",
+                f"{_queues(metadata['namespace'])}/{metadata['name']}/status",
+                body=[guard, *changes],
+                content_type=_JSON_PATCH,
+                query={"fieldManager": FIELD_MANAGER},
+            )
+        except Refused as refusal:
+            if refusal.status in {_NOT_FOUND, _CONFLICT, _UNPROCESSABLE}:
+                raise Stale from None
+            raise
+        return changed
+
+    async def lease(self, namespace: str, name: str) -> Object | None:
+        """Return a Lease."""
+        return await self._read(f"{_leases(namespace)}/{name}")
+
+    async def write_lease(self, lease: Object) -> None:
+        """Make or change a Lease; one that somebody else changed meanwhile is refused."""
+        metadata = lease["metadata"]
+        path = _leases(metadata["namespace"])
+        if "resourceVersion" in metadata:
+            await self._call("PUT", f"{path}/{metadata['name']}", body=lease)
+        else:
+            await self._call("POST", path, body=lease)
+
+    async def event(self, body: Mapping[str, Any], kind: str, reason: str, note: str) -> None:
+        """Tell about a queue what `kubectl describe` shows."""
+        metadata = body["metadata"]
+        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        event = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{metadata['name']}.{uuid4().hex[:16]}",
+                "namespace": metadata["namespace"],
+            },
+            "eventTime": now,
+            "type": kind,
+            "reason": reason,
+            "action": "Reconcile",
+            "note": note if len(note) <= _LONGEST_NOTE else f"{note[: _LONGEST_NOTE - 1]}…",
+            "reportingController": f"{GROUP}/operator",
+            "reportingInstance": FIELD_MANAGER,
+            "regarding": {
+                "apiVersion": API_VERSION,
+                "kind": "NamedQueue",
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
+                "uid": metadata["uid"],
+            },
+        }
+        path = f"/apis/events.k8s.io/v1/namespaces/{metadata['namespace']}/events"
+        await self._call("POST", path, body=event)
+
+    async def _read(self, path: str) -> Object | None:
+        try:
+            found: Object = await self._call("GET", path)
+        except Refused as refusal:
+            if refusal.status == _NOT_FOUND:
+                return None
+            raise
+        return found
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        content_type: str = "application/json",
+        query: Mapping[str, str] | None = None,
+    ) -> Any:
+        call = await self._api.param_serialize(
+            method,
+            path,
+            query_params=list((query or {}).items()),
+            header_params={"Content-Type": content_type, "Accept": "application/json"},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        response = await self._api.call_api(*call, _request_timeout=_DEADLINE)
+        answer = json.loads(await response.read() or b"null")
+        if not 200 <= response.status < 300:  # noqa: PLR2004  # what success is in HTTP
+            said = answer.get("message", "") if isinstance(answer, dict) else ""
+            raise Refused(response.status, f"{method} {path}: {said or response.status}")
+        return answer
+
+
+def _leases(namespace: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+
+def _queues(namespace: str) -> str:
+    return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/namedqueues"
