@@ -1,13 +1,20 @@
-"""The API server with our CRDs on it."""
+"""The API server with our CRDs on it, and an operator that runs on it."""
 
-from collections.abc import Iterator
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from control_plane.operating import Operated, binding
 from fixtures.api_server import ApiServer
+from fixtures.brokers import VERSIONS
 from fixtures.kubernetes import ControlPlane
+from testbed import processes
 from testbed.kubectl import Kubectl
+from testbed.rabbitmq import Broker
 
 _FILES = [f"--filename={path}" for path in (Path(__file__).parents[2] / "crds").glob("*.yaml")]
 
@@ -25,3 +32,58 @@ def api_server(control_plane: ControlPlane, crds: None) -> Iterator[ApiServer]: 
     """Give a namespace of one's own on an API server that knows our kinds."""
     with ApiServer.connect(control_plane.kubeconfig) as server:
         yield server
+
+
+GIVE_UP_SECONDS = 12
+
+
+@pytest.fixture(scope="session")
+def operator(
+    control_plane: ControlPlane,
+    crds: None,  # noqa: ARG001  # the CRDs come first
+    shared_broker: Callable[[str], Broker],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[processes.Started, str]]:
+    """Run the operator as a process of its own; it minds only namespaces of a prefix of ours."""
+    state = tmp_path_factory.mktemp("operator")
+    secret = state / "broker"
+    secret.mkdir()
+    for key, value in binding(shared_broker(VERSIONS[-1])).items():
+        (secret / key).write_text(value)
+    prefix = f"op{uuid.uuid4().hex[:8]}-"
+    command = [sys.executable, "-m", "namedqueue_operator", f"--broker={secret}"]
+    pace = ["--poll-interval=1", "--drift-interval=5", f"--give-up-deleting={GIVE_UP_SECONDS}"]
+    started = processes.start(
+        "operator",
+        [*command, *pace, f"--namespace={prefix}*", "--port=0"],
+        state,
+        env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig)},
+    )
+    yield started, prefix
+    assert started.alive, processes.tail(started)
+    processes.stop("operator", state)
+    _clear(shared_broker(VERSIONS[-1]), prefix)
+
+
+@pytest.fixture
+def operated(
+    operator: tuple[processes.Started, str],
+    control_plane: ControlPlane,
+    shared_broker: Callable[[str], Broker],
+) -> Iterator[Operated]:
+    """Give an empty namespace that the operator watches."""
+    started, prefix = operator
+    administrator = Kubectl(control_plane.kubectl, control_plane.kubeconfig)
+    namespace = f"{prefix}{uuid.uuid4().hex[:8]}"
+    administrator("create", "namespace", namespace)
+    broker = shared_broker(VERSIONS[-1])
+    yield Operated(administrator.within(namespace), broker, started.log)
+    administrator("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")
+
+
+def _clear(broker: Broker, prefix: str) -> None:
+    """Remove what the operator made; only now, for it would have put it back."""
+    for kind, start in (("vhosts", f"nq-{prefix}"), ("users", f"nq.{prefix}")):
+        for found in broker.api("GET", kind).json():
+            if found["name"].startswith(start):
+                broker.api("DELETE", f"{kind}/{found['name']}")

@@ -1,0 +1,95 @@
+"""The parts put together, for as long as the process runs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import kopf
+
+from namedqueue.topology import Tenancy
+from namedqueue_operator import handlers
+from namedqueue_operator.accounts import Account
+from namedqueue_operator.brokers import Brokers
+from namedqueue_operator.cluster import Cluster
+from namedqueue_operator.deleting import Deleter
+from namedqueue_operator.drifting import Drift, Pace
+from namedqueue_operator.inventory import Inventory
+from namedqueue_operator.leading import Lease
+from namedqueue_operator.reconciling import Reconciler
+from namedqueue_operator.reporting import Reporter
+from namedqueue_operator.serving import observers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a person decides."""
+
+    account: Callable[[Cluster], Awaitable[Account]]
+    tenancy: Tenancy
+    mqtt_bridge: bool
+    pace: Pace
+    give_up: float
+    port: int
+    lease: tuple[str, str] | None
+
+
+async def run(options: Options) -> None:
+    """Serve until told to stop, or until a part of it fails for good."""
+    cluster = await Cluster.connect()
+    brokers = Brokers(
+        cluster,
+        partial(options.account, cluster),
+        tenancy=options.tenancy,
+        mqtt_bridge=options.mqtt_bridge,
+    )
+    try:
+        async with observers(options.port, poll=options.pace.poll):
+            await _lead(options, cluster, brokers)
+    finally:
+        await brokers.close()
+        await cluster.close()
+
+
+async def _lead(options: Options, cluster: Cluster, brokers: Brokers) -> None:
+    """Work while we hold the Lease; without one to hold, at once."""
+    if options.lease is None:
+        await _control(options, cluster, brokers)
+        return
+    lease = Lease(cluster, *options.lease)
+    await lease.acquire()
+    try:
+        await _first(_control(options, cluster, brokers), lease.hold())
+    finally:
+        await lease.release()
+
+
+async def _control(options: Options, cluster: Cluster, brokers: Brokers) -> None:
+    """Watch and mend until told to stop."""
+    inventory = Inventory()
+    reporter = Reporter(cluster, inventory)
+    reconciler = Reconciler(cluster, brokers, inventory, reporter)
+    deleter = Deleter(brokers, inventory, reporter, give_up=options.give_up)
+    drift = Drift(cluster, brokers, inventory, reconciler, reporter, options.pace)
+    watching = kopf.operator(
+        registry=handlers.registry(inventory, reconciler, deleter, drift),
+        settings=handlers.settings(),
+        standalone=True,
+        clusterwide=options.pace.namespaces is None,
+        namespaces=options.pace.namespaces or (),
+    )
+    await _first(watching, drift.run())
+
+
+async def _first(*parts: Coroutine[Any, Any, None]) -> None:
+    """Run the parts until one of them ends, by itself or in an error; then end the others."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
