@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 
 from namedqueue import topology
 from namedqueue.api.namedqueue import NamedQueue
+from namedqueue.api.status import Depth
 from namedqueue.topology import NOTHING, Names, Topology
 from namedqueue.topology.actions import Action, discarding_jobs
 from namedqueue_operator import FORCE_DELETE
@@ -60,14 +61,14 @@ class Deleter:
         key = key_of(body)
         async with self._inventory.lock(key):
             try:
-                held = await self._take_down(body)
+                held, depth = await self._take_down(body)
             except Trouble as trouble:
                 await self._in_trouble(key, body, trouble)
                 return
             if held is not None:
-                await self._hold(key, held, body["metadata"]["generation"])
+                await self._hold(key, held, depth, body["metadata"]["generation"])
 
-    async def _take_down(self, body: Body) -> Held | None:
+    async def _take_down(self, body: Body) -> tuple[Held | None, Depth | None]:
         queue = queue_in(body)
         names = Names(*key_of(body))
         link = await self._brokers.reach_at_last(source_of(queue))
@@ -79,9 +80,9 @@ class Deleter:
                 steps, link.account.username, seen.admits(link.account.username, vhost)
             )
         applied = await apply(steps, link.management, vhost, emptiness=link.emptiness, passwords={})
-        return applied.held
+        return applied.held, seen.depth(names, vhost)
 
-    async def _hold(self, key: Key, held: Held, generation: int) -> None:
+    async def _hold(self, key: Key, held: Held, depth: Depth | None, generation: int) -> None:
         advice = (
             f"; work them off, or annotate the queue with {FORCE_DELETE}=true to drop them"
             if held.left
@@ -89,7 +90,8 @@ class Deleter:
         )
         reason = "JobsLeft" if held.left else "Deleting"
         answers = {READY: no(reason, f"{held}{advice}")}
-        await self._reporter.report(key, Report(answers=answers, generation=generation))
+        report = Report(answers=answers, generation=generation, depth=depth)
+        await self._reporter.report(key, report)
         raise Waiting(str(held))
 
     async def _in_trouble(self, key: Key, body: Body, trouble: Trouble) -> None:

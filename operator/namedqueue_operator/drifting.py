@@ -123,6 +123,7 @@ class Drift:
         await self._tell_depths(link, bodies, seen)
         broken = set()
         for body in bodies:
+            await asyncio.sleep(0)  # comparing five hundred takes a second; handlers go in between
             try:
                 if not _intact(body, link, broker, seen, owned):
                     broken.add(key_of(body))
@@ -152,6 +153,8 @@ class Drift:
 
     async def _mend(self, broken: AbstractSet[Key], body: Body) -> None:
         key = key_of(body)
+        if self._inventory.lock(key).locked():
+            return  # somebody is at it already
         now = time.monotonic()
         newest = self._inventory.get(key) or body
         generation = newest["metadata"]["generation"]
@@ -197,7 +200,7 @@ def _intact(body: Body, link: Link, broker: topology.Broker, seen: Look, owned: 
     }
     goal = wanted(body, link, desired, secrets)
     observed = seen.topology(names, link.vhost(names), goal.passwords)
-    if topology.diff(observed, desired):
+    if observed != desired and topology.diff(observed, desired):
         return False
     return all(
         children.same(

@@ -66,11 +66,6 @@ class Management:
         found: Listed | None = await self._get(f"{path}{query}")
         return found
 
-    async def vhost(self, name: str) -> Mapping[str, Any] | None:
-        """Return what the broker says about a vhost, or None without such a one."""
-        found: Mapping[str, Any] | None = await self._get(f"vhosts/{_quoted(name)}")
-        return found
-
     async def permissions(self, vhost: str) -> Listed | None:
         """List who may do what in a vhost."""
         found: Listed | None = await self._get(f"vhosts/{_quoted(vhost)}/permissions")
@@ -116,7 +111,7 @@ class Management:
                 "AccessRefused",
                 f"the broker at {self._account.place} refuses {method} {path.partition('?')[0]} "
                 f"({words}); check the account in the Secret: it needs the tag administrator, "
-                "or management and tenancy shared",
+                "or policymaker and tenancy shared",
             )
         return TopologyTrouble(
             "Refused",

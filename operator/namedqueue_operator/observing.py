@@ -95,11 +95,13 @@ class Look:
 
 async def look(management: Management, vhost: str | None = None, *, users: bool = True) -> Look:
     """Read a broker's lists, of one vhost or of all; `users` only where we may read them."""
-    if vhost is not None and await management.vhost(vhost) is None:
+    # Every vhost has exchanges, and whoever may use it may list them; the vhost itself may not
+    # be asked for by everyone.
+    exchanges = await management.listed("exchanges", vhost)
+    if exchanges is None:
         return Look(users=await _listed(management, "users") if users else ())
-    vhosts, exchanges, queues, bindings, policies, accounts, permissions = await asyncio.gather(
+    vhosts, queues, bindings, policies, accounts, permissions = await asyncio.gather(
         _listed(management, "vhosts") if vhost is None else _only(vhost),
-        _listed(management, "exchanges", vhost),
         _listed(management, "queues", vhost),
         _listed(management, "bindings", vhost),
         _listed(management, "policies", vhost),

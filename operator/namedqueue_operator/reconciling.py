@@ -92,7 +92,8 @@ class Reconciler:
             body = self._inventory.get(key)
             if body is None or is_going(body):
                 return False
-            with metrics.RECONCILE_SECONDS.time():
+            errors = metrics.RECONCILE_ERRORS.labels("Internal")
+            with metrics.RECONCILE_SECONDS.time(), errors.count_exceptions():
                 report, held = await self._attempt(body)
             await self._reporter.report(key, report)
             return held or not report.ready

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.operating import Operated, binding
+from control_plane.operating import Operated, RunningOperator, binding
 from fixtures.api_server import ApiServer
 from fixtures.brokers import VERSIONS
 from fixtures.kubernetes import ControlPlane
 from testbed import processes
 from testbed.kubectl import Kubectl
+from testbed.ports import free_port
 from testbed.rabbitmq import Broker
 
 _FILES = [f"--filename={path}" for path in (Path(__file__).parents[2] / "crds").glob("*.yaml")]
@@ -43,23 +44,23 @@ def operator(
     crds: None,  # noqa: ARG001  # the CRDs come first
     shared_broker: Callable[[str], Broker],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[processes.Started, str]]:
+) -> Iterator[RunningOperator]:
     """Run the operator as a process of its own; it minds only namespaces of a prefix of ours."""
     state = tmp_path_factory.mktemp("operator")
     secret = state / "broker"
     secret.mkdir()
     for key, value in binding(shared_broker(VERSIONS[-1])).items():
         (secret / key).write_text(value)
-    prefix = f"op{uuid.uuid4().hex[:8]}-"
+    prefix, port = f"op{uuid.uuid4().hex[:8]}-", free_port()
     command = [sys.executable, "-m", "namedqueue_operator", f"--broker={secret}"]
     pace = ["--poll-interval=1", "--drift-interval=5", f"--give-up-deleting={GIVE_UP_SECONDS}"]
     started = processes.start(
         "operator",
-        [*command, *pace, f"--namespace={prefix}*", "--port=0"],
+        [*command, *pace, f"--namespace={prefix}*", f"--port={port}"],
         state,
         env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig)},
     )
-    yield started, prefix
+    yield RunningOperator(prefix, started.log, f"http://127.0.0.1:{port}")
     assert started.alive, processes.tail(started)
     processes.stop("operator", state)
     _clear(shared_broker(VERSIONS[-1]), prefix)
@@ -67,17 +68,16 @@ def operator(
 
 @pytest.fixture
 def operated(
-    operator: tuple[processes.Started, str],
+    operator: RunningOperator,
     control_plane: ControlPlane,
     shared_broker: Callable[[str], Broker],
 ) -> Iterator[Operated]:
     """Give an empty namespace that the operator watches."""
-    started, prefix = operator
     administrator = Kubectl(control_plane.kubectl, control_plane.kubeconfig)
-    namespace = f"{prefix}{uuid.uuid4().hex[:8]}"
+    namespace = f"{operator.prefix}{uuid.uuid4().hex[:8]}"
     administrator("create", "namespace", namespace)
     broker = shared_broker(VERSIONS[-1])
-    yield Operated(administrator.within(namespace), broker, started.log)
+    yield Operated(administrator.within(namespace), broker, operator.log)
     administrator("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")
 
 

@@ -23,6 +23,15 @@ DEADLINE = 60.0
 
 
 @dataclass(frozen=True)
+class RunningOperator:
+    """The process: which namespaces it minds, what it logs, and where its metrics are."""
+
+    prefix: str
+    log: Path
+    observers: str
+
+
+@dataclass(frozen=True)
 class Operated:
     """A namespace that the operator watches, and the broker that its queues live on."""
 

@@ -49,6 +49,7 @@ def test_delete_waits_for_jobs_and_says_how_many_are_left(operated: Operated) ->
     said = operated.says("Ready", "False", "JobsLeft: 3 jobs are left")
     assert f"3 in {operated.names().main}" in said["message"]
     assert "namedqueue.io/force-delete=true" in said["message"]
+    assert operated.queue()["status"]["depth"]["ready"] == 3
     operated.purge(operated.names().main)
     operated.gone()
     assert operated.observed().queues == ()

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+import httpx
 import pika
 import pika.exceptions
 import pytest
 
-from control_plane.operating import Operated
+from control_plane.operating import Operated, RunningOperator, broker_secret
 from fixtures.brokers import VERSIONS
 from namedqueue.api.reading import read
 from testbed.rabbitmq import Broker
@@ -155,3 +156,49 @@ def test_every_kind_of_queue_is_brought_about_on_every_broker(
         elsewhere.ready(name)
         assert elsewhere.observed(name) == elsewhere.desired(name), name
         assert f"RabbitMQ {version}" in elsewhere.condition("BrokerReachable", name)["message"]
+
+
+def test_the_operator_measures_its_queues_and_says_that_it_lives(
+    operated: Operated, operator: RunningOperator
+) -> None:
+    operated.apply()
+    operated.ready()
+    operated.send(2)
+    with httpx.Client(base_url=operator.observers, trust_env=False) as http:
+        assert http.get("/healthz").text == "alive\n"
+        labels = f'namespace="{operated.namespace}",queue="orders",stage="ready"'
+        operated.eventually(
+            lambda: f"namedqueue_jobs{{{labels}}} 2.0" in http.get("/metrics").text,
+            "the metrics show two jobs",
+        )
+        shown = http.get("/metrics").text
+    place = f"127.0.0.1:{operated.broker.amqp_port}"
+    assert f'namedqueue_last_successful_poll_timestamp_seconds{{broker="{place}"}}' in shown
+    assert "namedqueue_reconcile_duration_seconds_count" in shown
+
+
+def test_a_queue_can_live_in_a_vhost_and_account_that_were_given(operated: Operated) -> None:
+    """The account may neither make vhosts nor users, nor see those of others."""
+    given, vhost = f"given-{operated.namespace}", f"nq-{operated.namespace}"
+    operated.broker.create_vhost(vhost)
+    operated.broker.api("PUT", f"users/{given}", json={"password": "p", "tags": "policymaker"})
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    operated.broker.api("PUT", f"permissions/{vhost}/{given}", json=everything)
+    shared = {"username": given, "password": "p", "vhost": vhost, "tenancy": "shared"}
+    secret = broker_secret(operated.broker, "given")
+    operated.kubectl.apply(secret | {"stringData": secret["stringData"] | shared})
+    operated.apply(brokerSecretRef={"name": "given"}, deletionPolicy="Delete")
+    operated.ready()
+    seen, wanted = operated.observed(), operated.desired()
+    assert (seen.queues, seen.bindings, seen.policies) == (
+        wanted.queues,
+        wanted.bindings,
+        wanted.policies,
+    )
+    assert seen.users == ()
+    assert "tenancy is shared" in operated.condition("TopologyReady")["message"]
+    assert operated.secret("consumer")["username"] == given
+    operated.delete()
+    operated.gone()
+    assert operated.observed().queues == ()
+    operated.broker.api("DELETE", f"users/{given}")
