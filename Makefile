@@ -4,8 +4,8 @@ SHELL := /bin/sh
 
 python := hack/python
 pytest := $(python) -m pytest
-# Two workers: the machines that run this have two cores. Servers are shared between them.
-parallel ?= -n 2
+# Tests mostly wait for real servers, which all workers share, so there may be more than cores.
+parallel ?= -n 4
 sources := crds operator sidecar spark cli hack tests examples
 
 .PHONY: help
