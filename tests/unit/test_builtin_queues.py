@@ -342,5 +342,5 @@ async def test_a_disk_that_hangs_leaves_no_publisher_waiting(
 async def test_what_the_builtin_broker_cannot_do_yet_is_refused(
     broker: BuiltinBroker, spec: dict[str, Any]
 ) -> None:
-    with pytest.raises(NotImplementedError, match="orders is not a durable queue"):
+    with pytest.raises(ValueError, match="orders is not a durable queue"):
         await broker.declare(named_queue(**spec))

@@ -6,11 +6,11 @@ Python and in the API server's CEL.
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import ClassVar, Self
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import PydanticCustomError, core_schema
+
+from namedqueue.api.written import Written
 
 PATTERN = r"^(0|[1-9][0-9]{0,8})(ms|s|m|h|d)$"
 MAX_LENGTH = 11
@@ -20,8 +20,17 @@ _TEXT = re.compile(PATTERN[1:-1])
 
 
 @dataclass(frozen=True, order=True)
-class Duration:
+class Duration(Written):
     """A span of time in whole milliseconds that remembers how it was written."""
+
+    hint: ClassVar = (
+        "is not a duration; write one whole number and one of ms, s, m, h, d, as in 90s"
+    )
+    json_schema: ClassVar[JsonSchemaValue] = {
+        "type": "string",
+        "pattern": PATTERN,
+        "maxLength": MAX_LENGTH,
+    }
 
     milliseconds: int
     text: str = field(compare=False)
@@ -48,32 +57,3 @@ class Duration:
     @property
     def seconds(self) -> float:
         return self.milliseconds / 1000
-
-    def __str__(self) -> str:
-        return self.text
-
-    @classmethod
-    def __get_pydantic_core_schema__(
-        cls, _source: Any, _handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            cls._validate, serialization=core_schema.to_string_ser_schema()
-        )
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, _schema: core_schema.CoreSchema, _handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {"type": "string", "pattern": PATTERN, "maxLength": MAX_LENGTH}
-
-    @classmethod
-    def _validate(cls, value: Any) -> Self:
-        if isinstance(value, cls):
-            return value
-        try:
-            return cls.parse(value)
-        except (TypeError, ValueError):
-            raise PydanticCustomError(
-                "duration",
-                "is not a duration; write one whole number and one of ms, s, m, h, d, as in 90s",
-            ) from None

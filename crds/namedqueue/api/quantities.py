@@ -4,11 +4,11 @@ import math
 import re
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Self
+from typing import ClassVar, Self
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import PydanticCustomError, core_schema
+
+from namedqueue.api.written import Written
 
 PATTERN = r"^([0-9]{1,19}(?:\.[0-9]{1,9})?)(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
 MAX_LENGTH = 31
@@ -25,8 +25,15 @@ _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "
 
 
 @dataclass(frozen=True, order=True)
-class Quantity:
+class Quantity(Written):
     """A size in whole bytes, rounded up as Kubernetes does, that remembers how it was written."""
+
+    hint: ClassVar = "is not a size; write bytes or a Kubernetes quantity, as in 10Gi"
+    json_schema: ClassVar[JsonSchemaValue] = {
+        "x-kubernetes-int-or-string": True,
+        "pattern": PATTERN,
+        "maxLength": MAX_LENGTH,
+    }
 
     bytes: int
     text: str = field(compare=False)
@@ -39,31 +46,3 @@ class Quantity:
             raise ValueError(f"{text!r} is not a size; write bytes or a quantity, as in 10Gi")
         number, unit = match.groups(default="")
         return cls(math.ceil(Fraction(number) * _UNITS[unit]), text)
-
-    def __str__(self) -> str:
-        return self.text
-
-    @classmethod
-    def __get_pydantic_core_schema__(
-        cls, _source: Any, _handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            cls._validate, serialization=core_schema.to_string_ser_schema()
-        )
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, _schema: core_schema.CoreSchema, _handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {"x-kubernetes-int-or-string": True, "pattern": PATTERN, "maxLength": MAX_LENGTH}
-
-    @classmethod
-    def _validate(cls, value: Any) -> Self:
-        if isinstance(value, cls):
-            return value
-        try:
-            return cls.parse(str(value) if type(value) is int else value)
-        except (TypeError, ValueError):
-            raise PydanticCustomError(
-                "quantity", "is not a size; write bytes or a Kubernetes quantity, as in 10Gi"
-            ) from None

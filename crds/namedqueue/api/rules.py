@@ -102,12 +102,8 @@ class Model(BaseModel):
         return tuple(says.replace("{at}", at) for says in broken)
 
 
-@dataclass(frozen=True)
-class Between:
-    """Bounds of a duration, both allowed."""
-
-    least: str
-    most: str
+class Check:
+    """A limit on a field, put beside its type: what Python checks, and what the CRD says of it."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -117,12 +113,29 @@ class Between:
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
+        return handler(schema) | self._limits()
+
+    def _check(self, value: Any) -> Any:
+        return value
+
+    def _limits(self) -> JsonSchemaValue:
+        return {}
+
+
+@dataclass(frozen=True)
+class Between(Check):
+    """Bounds of a duration, both allowed."""
+
+    least: str
+    most: str
+
+    def _limits(self) -> JsonSchemaValue:
         least, most = (Duration.parse(text).milliseconds for text in (self.least, self.most))
         rule = _validation(
             f"[ms(self)].all(span, span >= {least} && span <= {most})",
             f"{{at}} ({{self}}) {self._says}",
         )
-        return handler(schema) | {VALIDATIONS: [rule]}
+        return {VALIDATIONS: [rule]}
 
     def _check(self, value: Duration) -> Duration:
         if not Duration.parse(self.least) <= value <= Duration.parse(self.most):
@@ -135,7 +148,7 @@ class Between:
 
 
 @dataclass(frozen=True)
-class Text:
+class Text(Check):
     """The shape of a string, with the words that help a person who got it wrong.
 
     The pattern is anchored and means the same to Python and to the API server's RE2.
@@ -145,15 +158,8 @@ class Text:
     max_length: int
     hint: str
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return handler(schema) | {"pattern": self.pattern, "maxLength": self.max_length}
+    def _limits(self) -> JsonSchemaValue:
+        return {"pattern": self.pattern, "maxLength": self.max_length}
 
     def _check(self, value: Any) -> Any:
         text = str(value)
@@ -163,22 +169,15 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Unique:
+class Unique(Check):
     """No two entries of a list are the same, or have the same value in the field `key`."""
 
     key: str | None = None
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
+    def _limits(self) -> JsonSchemaValue:
         if self.key is None:
-            return handler(schema) | {"x-kubernetes-list-type": "set"}
-        return handler(schema) | {
+            return {"x-kubernetes-list-type": "set"}
+        return {
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": [self.key],
         }

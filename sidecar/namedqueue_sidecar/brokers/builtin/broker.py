@@ -107,7 +107,7 @@ class BuiltinBroker:
     async def declare(self, queue: NamedQueue) -> None:
         """Make the queue exist as specified; a changed spec holds at once."""
         if queue.spec.type != "durable":
-            raise NotImplementedError(
+            raise ValueError(
                 f"{queue.metadata.name} is not a durable queue; "
                 "the builtin broker has no others yet"
             )
