@@ -32,14 +32,14 @@ def enqueue(
     delay: str | None,
     server: str | None,
 ) -> None:
-    r"""Send PAYLOAD to QUEUE and print the job's id once the broker has confirmed it.
+    """Send PAYLOAD to QUEUE and print the job's id once the broker has confirmed it.
 
     Without PAYLOAD the payload is read from standard input. Exits 1 if anything was refused.
 
     \b
     nq enqueue orders '{"order": 1}'
     nq enqueue orders --lines < orders.ndjson
-    """
+    """  # noqa: D301  # \b is click's mark for lines kept as they are
     client = Client(server)
     wishes = {
         "NQ-Type": type_,

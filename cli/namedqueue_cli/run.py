@@ -3,20 +3,20 @@
 import asyncio
 import signal
 from asyncio import FIRST_COMPLETED
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import click
 
 from namedqueue.api.namedqueue import NamedQueue
+from namedqueue_cli.brokers import open_broker
 from namedqueue_cli.dashboard import Dashboard, Row, make_dashboard
 from namedqueue_cli.manifests import fingerprint, load_queues
 from namedqueue_cli.supervising import App
 from namedqueue_sidecar.api.server import Server
-from namedqueue_sidecar.brokers.builtin.broker import BuiltinBroker
-from namedqueue_sidecar.brokers.builtin.storage import StorageError
-from namedqueue_sidecar.plane import Plane, supported
+from namedqueue_sidecar.brokers.port import Broker
+from namedqueue_sidecar.plane import Plane, unsupported
 
 _REFRESH_SECONDS = 0.25
 _RELOAD_SECONDS = 1.0
@@ -41,38 +41,48 @@ class _WithCommand(click.Command):
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--port", default=3550, show_default=True, help="Where the API listens on loopback.")
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Keep jobs in here.")
+@click.option(
+    "--broker", metavar="URL", help="Use a RabbitMQ, as in amqp://user:secret@host/vhost."
+)
+@click.option("--management", metavar="URL", help="Its management API; by default port 15672.")
 @click.option("--once", is_flag=True, help="End when COMMAND ends, with its exit code.")
 @click.pass_obj
 def run(
-    command: tuple[str, ...], paths: tuple[str, ...], port: int, data: Path | None, once: bool
+    command: tuple[str, ...],
+    paths: tuple[str, ...],
+    port: int,
+    data: Path | None,
+    broker: str | None,
+    management: str | None,
+    once: bool,
 ) -> None:
-    r"""Run the queues of the manifests in PATH on the builtin broker, and COMMAND as their app.
+    """Run the queues of the manifests in PATH on this machine, and COMMAND as their app.
 
-    Jobs are kept in memory, or in a file under --data that survives anything. Manifests are read
+    Jobs are kept in memory, in a file under --data that survives anything, or in a RabbitMQ, where
+    the queues are made in the given vhost with the given account. Manifests are read
     again when they change. The app is started again when it dies and finds the API in $NQ_URL.
     Ctrl-C finishes the jobs in flight and ends.
 
     \b
     nq run queue.yaml -- python app.py
     nq run --data ./jobs manifests/
-    """
+    """  # noqa: D301  # \b is click's mark for lines kept as they are
     if once and not command:
         raise click.UsageError("--once needs a COMMAND after --")
-    started = _Run([Path(path) for path in paths], command, port, data)
-    raise click.exceptions.Exit(asyncio.run(started.main(once=once)))
+    started = _Run([Path(path) for path in paths], command, port)
+    opening = partial(open_broker, data, broker, management)
+    raise click.exceptions.Exit(asyncio.run(started.main(opening, once=once)))
 
 
 class _Run:
-    def __init__(
-        self, paths: Sequence[Path], command: Sequence[str], port: int, data: Path | None
-    ) -> None:
-        self._paths, self._command, self._port, self._data = paths, command, port, data
+    def __init__(self, paths: Sequence[Path], command: Sequence[str], port: int) -> None:
+        self._paths, self._command, self._port = paths, command, port
 
-    async def main(self, *, once: bool) -> int:
+    async def main(self, opening: Callable[[], Awaitable[Broker]], *, once: bool) -> int:
         """Run until told to stop; return the exit code."""
         queues = load_queues(self._paths)
-        broker = await _opened(self._data)
-        plane = Plane(broker, _namespace(queues))
+        namespace = _namespace(queues)
+        plane = Plane(await opening(), namespace)
         server = Server(plane)
         try:
             port = await _listening(server, self._port)
@@ -130,15 +140,6 @@ class _Run:
                 dashboard.say("the manifests changed and are applied")
 
 
-async def _opened(data: Path | None) -> BuiltinBroker:
-    broker = BuiltinBroker(data)
-    try:
-        await broker.open()
-    except (OSError, StorageError) as error:
-        raise click.ClickException(str(error)) from None
-    return broker
-
-
 async def _listening(server: Server, port: int) -> int:
     try:
         return await server.listen("127.0.0.1", port)
@@ -149,10 +150,9 @@ async def _listening(server: Server, port: int) -> int:
 
 
 async def _applied(plane: Plane, queues: Sequence[NamedQueue]) -> None:
-    unknown = [queue for queue in queues if not supported(queue)]
-    if unknown:
-        names = ", ".join(queue.metadata.name for queue in unknown)
-        raise click.ClickException(f"{names}: `nq run` works off durable queues so far")
+    refused = [f"{queue.metadata.name}: {why}" for queue in queues if (why := unsupported(queue))]
+    if refused:
+        raise click.ClickException("\n".join(refused))
     try:
         await plane.apply(queues, declare=True, work=True)
     except ValueError as error:

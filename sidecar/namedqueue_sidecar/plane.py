@@ -29,9 +29,20 @@ _log = logging.getLogger(__name__)
 QueueWorker: TypeAlias = DurableWorker | OrderedWorker
 
 
-def supported(queue: NamedQueue) -> bool:
-    """Tell whether this data plane can work off such a queue."""
-    return queue.spec.type == "durable"
+def unsupported(queue: NamedQueue) -> str | None:
+    """Say why this data plane cannot work off such a queue; None if it can.
+
+    Jobs of such a queue wait, for running them without what the manifest asks for would break its
+    promise.
+    """
+    spec = queue.spec
+    if spec.type != "durable":
+        return f"spec.type {spec.type}: only durable queues can be worked off so far"
+    if spec.idempotency is not None:
+        return "spec.idempotency needs a store, which there is none of yet"
+    if spec.worker is not None and spec.worker.batch is not None:
+        return "spec.worker.batch: jobs can only be handed over one by one so far"
+    return None
 
 
 class _Worked:
@@ -80,6 +91,7 @@ class Plane:
         self.sending = Sending(self.broker)
         self.drained = asyncio.Event()
         self._intakes: dict[QueueKey, Intake] = {}
+        self._refused: dict[QueueKey, str] = {}
         self._worked: dict[QueueKey, _Worked] = {}
         self._leases: dict[QueueKey, Leases] = {}
         self._memories: dict[QueueKey, Memory] = {}
@@ -91,14 +103,15 @@ class Plane:
             await asyncio.gather(self._stop_working(key, 30), self._stop_leasing(key, 30))
             self._leases.pop(key, None)
             self._memories.pop(key, None)
+            self._refused.pop(key, None)
             del self.queues[key], self._intakes[key]
         for key, queue in wanted.items():
             if self.queues.get(key) == queue:
                 continue
+            intake = Intake(queue, validator(queue.spec.payload_schema))
             if declare:
                 await self.broker.declare(queue)
-            self.queues[key] = queue
-            self._intakes[key] = Intake(queue, validator(queue.spec.payload_schema))
+            self.queues[key], self._intakes[key] = queue, intake
             if key in self._leases:
                 self._leases[key].update(queue)
             await self._work_off(key, queue, wanted=work)
@@ -155,15 +168,19 @@ class Plane:
             for key, worked in self._worked.items()
             if not worked.worker.app_is_there
         ]
+        refused = [f"{key} is not worked off: {why}" for key, why in self._refused.items()]
         stopping = ["draining"] if self.draining else []
-        return [*([f"broker: {reason}"] if reason else []), *waiting, *stopping]
+        return [*([f"broker: {reason}"] if reason else []), *refused, *waiting, *stopping]
 
     async def _work_off(self, key: QueueKey, queue: NamedQueue, *, wanted: bool) -> None:
         spec = queue.spec.worker
         running = self._worked.get(key)
-        if spec is None or not wanted or not supported(queue):
+        why = unsupported(queue)
+        if spec is None or not wanted or why is not None:
             await self._stop_working(key, patience=30)
+            self._refuse(key, why if wanted else None)
             return
+        self._refuse(key, None)
         if running is not None and running.identity == _identity(queue, spec):
             running.worker.update(queue, self.share)
             return
@@ -172,6 +189,12 @@ class Plane:
             self._worked[key] = _Worked(queue, spec, self.broker, self.share, self._memory(key))
             self._worked[key].worker.start()
             _log.info("working off %s", key, extra={"action": "work", "queue": str(key)})
+
+    def _refuse(self, key: QueueKey, why: str | None) -> None:
+        self._refused.pop(key, None)
+        if why is not None:
+            self._refused[key] = why
+            _log.error("%s is not worked off: %s", key, why, extra={"action": "work"})
 
     async def _stop_working(self, key: QueueKey, patience: float) -> None:
         worked = self._worked.get(key)

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from broker.port.play import NAMESPACE, answer, eventually
+from broker.port.play import NAMESPACE, answer, eventually, named_queue
 from fixtures.planes import Stage, stage, tiny_app
 from namedqueue_sidecar.brokers.port import Depth, QueueKey
 
@@ -267,3 +267,22 @@ async def test_a_queue_that_becomes_fifo_gets_another_worker(scene: Stage) -> No
         before={"worker_concurrency": 4},
         after={"durable": {"fifo": {"groupBy": "messageId"}}},
     )
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"idempotency": {"key": "messageId"}}, "spec.idempotency needs a store"),
+        ({"worker": {"batch": {}}}, "spec.worker.batch: jobs can only be handed over one by one"),
+    ],
+)
+async def test_a_queue_that_asks_for_what_is_not_there_waits_and_readiness_says_why(
+    scene: Stage, spec: dict[str, Any], why: str
+) -> None:
+    worker = {"port": scene.app.port, **spec.get("worker", {})}
+    await scene.apply(named_queue(**{**spec, "worker": worker}))
+    ready = await scene.api.get("/healthz/ready")
+    assert ready.status == 503
+    assert why in " ".join(ready.json["missing"])
+    await scene.apply(scene.queue())
+    await eventually(lambda: scene.plane.missing() == [], "nothing is missing any more")

@@ -110,6 +110,9 @@ def _leasable(plane: Plane, request: Request) -> QueueKey:
     spec = plane.queues[key].spec
     if spec.type != "durable":
         raise Problem(409, "NOT_LEASABLE", f"{key} is of type {spec.type}; lease from durable ones")
+    if spec.idempotency is not None:
+        why = "spec.idempotency needs a store, which there is none of yet"
+        raise Problem(409, "NOT_LEASABLE", f"{key}: {why}")
     if spec.durable_or_default.fifo is not None:
         raise Problem(
             409, "NOT_LEASABLE", f"{key} keeps an order (spec.durable.fifo) that leases would break"
