@@ -54,7 +54,7 @@ e2e: ## real pods on a real cluster
 	$(pytest) tests/e2e
 
 .PHONY: soak
-soak: ## the full counts of the acceptance lists
+soak: ## the full counts of the acceptance lists; figures go to docs/soak.md
 	NQ_SCALE=full $(pytest) $(parallel) --timeout 3600 tests/unit tests/broker tests/control_plane
 
 .PHONY: bench
