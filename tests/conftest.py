@@ -10,6 +10,7 @@ pytest_plugins = [
     "fixtures.images",
     "fixtures.adapters",
     "fixtures.pods",
+    "fixtures.figures",
 ]
 
 settings.register_profile(
