@@ -15,7 +15,7 @@ from pathlib import Path
 from namedqueue.topology import Tenancy
 from namedqueue_operator.accounts import Account, read_folder
 from namedqueue_operator.brokers import read_secret
-from namedqueue_operator.cluster import Cluster
+from namedqueue_operator.cluster import Cluster, NoCluster
 from namedqueue_operator.drifting import Pace
 from namedqueue_operator.leading import Lost
 from namedqueue_operator.logs import log_as_json
@@ -40,6 +40,9 @@ def main() -> int:
     )
     try:
         asyncio.run(run(options))
+    except NoCluster as missing:
+        print(f"namedqueue_operator: {missing}", file=sys.stderr)  # noqa: T201  # a person started it
+        return 2
     except Lost as lost:
         logging.getLogger(__name__).critical("%s", lost, extra={"action": "lead"})
         return 1

@@ -38,6 +38,20 @@ class Stale(Exception):  # noqa: N818  # «raise Stale» says it
     """The object has changed since it was read."""
 
 
+class NoCluster(Exception):  # noqa: N818  # what it says is what is wrong
+    """Nothing says where the cluster is."""
+
+
+async def _load_kubeconfig(known: client.Configuration) -> None:
+    try:
+        await config.load_kube_config(client_configuration=known)  # type: ignore[no-untyped-call]  # it has few types
+    except (config.ConfigException, TypeError) as error:  # an empty file is a TypeError to it
+        raise NoCluster(
+            f"no cluster: this is no pod with a service account, and there is no usable kubeconfig "
+            f"({error}); set KUBECONFIG"
+        ) from None
+
+
 class Cluster:
     """An API server, under the operator's own identity."""
 
@@ -51,7 +65,7 @@ class Cluster:
         try:
             config.load_incluster_config(known)  # type: ignore[no-untyped-call]  # it has few types
         except config.ConfigException:
-            await config.load_kube_config(client_configuration=known)  # type: ignore[no-untyped-call]  # as above
+            await _load_kubeconfig(known)
         return cls(client.ApiClient(known))
 
     async def close(self) -> None:

@@ -23,7 +23,12 @@ Changed: TypeAlias = Callable[[list[NamedQueue]], Awaitable[None]]
 
 
 def load(folder: Path) -> list[NamedQueue]:
-    """Read every `*.json` of the folder, or raise `Invalid` or ValueError with the file's name."""
+    """Read every `*.json` of the folder, or raise a ValueError that names what cannot be read.
+
+    A folder that is not there is not an empty one, which would end the work on every queue.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder; mount the queues there as JSON files")
     queues = []
     for file in sorted(folder.glob("*.json")):
         try:
