@@ -25,6 +25,15 @@ NACKED = "NACKED"
 REJECTED = "REJECTED"
 """A worker that leased the job gave it up without saying why."""
 
+NO_RESULT = "NO_RESULT"
+"""The app answered a batch and said nothing of this job."""
+
+NO_ROOM = "NO_ROOM"
+"""Too many jobs of an ephemeral queue wait for their next attempt in one process."""
+
+INTERRUPTED = "INTERRUPTED"
+"""The process ended while a job of an ephemeral queue waited in it for its next attempt."""
+
 EXPIRED = "EXPIRED"
 """The job waited longer than the queue's `messageTTL`."""
 

@@ -47,6 +47,7 @@ class DeadLetterRecord:
     def document(self) -> dict[str, object]:
         """Return the record as people and stores see it."""
         job = self.job
+        made_from = {"editedFrom": job.edited_from} if job.edited_from else {}
         return {
             "eventId": job.id,
             "queue": job.queue,
@@ -60,6 +61,7 @@ class DeadLetterRecord:
             "headers": dict(job.headers),
             "deadLetteredAt": rfc3339(self.dead_lettered_at),
             "redrives": job.redrives,
+            **made_from,
         }
 
 
@@ -70,9 +72,17 @@ def bury(job: Job, reason: DeadLetter, record: AttemptRecord | None, at: int) ->
     return DeadLetterRecord(job._replace(history=story), DeadLetter(reason.code, message), at)
 
 
-def redriven(job: Job) -> Job:
-    """Return the job as it is sent back: attempts begin anew, payload and history stay."""
-    return job._replace(attempt=1, throttles=0, redrives=h.count(job.redrives + 1, least=0))
+def redriven(job: Job, redrive: str | None = None) -> Job:
+    """Return the job as it is sent back: attempts begin anew, payload and history stay.
+
+    It keeps the name of its redrive, so one that fails again is known to have been sent by it.
+    """
+    return job._replace(
+        attempt=1,
+        throttles=0,
+        redrives=h.count(job.redrives + 1, least=0),
+        redrive=redrive or job.redrive,
+    )
 
 
 def encode_dead_letter(record: DeadLetterRecord) -> tuple[Table, Table]:

@@ -60,6 +60,8 @@ class Job(NamedTuple):
     attempt: int = 1
     throttles: int = 0
     redrives: int = 0
+    redrive: str | None = None
+    edited_from: str | None = None
     priority: int = 0
     group: str | None = None
     topic: str | None = None
@@ -158,6 +160,8 @@ def _headers(job: Job) -> Table:
     for name, value in (
         (h.THROTTLES, job.throttles),
         (h.REDRIVES, job.redrives),
+        (h.REDRIVE, job.redrive),
+        (h.EDITED_FROM, job.edited_from),
         (h.SOURCE, job.source),
         (h.GROUP, job.group),
         (h.TOPIC, job.topic),
@@ -203,6 +207,8 @@ _HEADERS: Final[Mapping[str, _Field]] = {
     h.ATTEMPT: ("attempt", _attempt),
     h.THROTTLES: ("throttles", _times),
     h.REDRIVES: ("redrives", _times),
+    h.REDRIVE: ("redrive", h.text),
+    h.EDITED_FROM: ("edited_from", h.job_id),
     h.ENQUEUED_AT: ("enqueued_at", read_milliseconds),
     h.TIME: ("time", read_milliseconds),
     h.SOURCE: ("source", h.text),

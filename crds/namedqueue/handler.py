@@ -51,6 +51,14 @@ def handler_headers(job: Job, policy: Policy) -> dict[str, str]:
     return headers
 
 
+def stream_headers(group: str, offset: int) -> dict[str, str]:
+    """Return what the app is told besides about a message of a stream: for whom, and where.
+
+    `NQ-Group` is the message's own group, as on any queue; this is the group that reads.
+    """
+    return {"NQ-Stream-Group": group, "NQ-Offset": str(offset)}
+
+
 def _cloudevent(value: str) -> str:
     if (
         value.isascii()

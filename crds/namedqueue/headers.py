@@ -14,6 +14,8 @@ whom they do not hold; nor is `expiration`, which would let a job leave the ladd
     nq-attempt           int    deliveries so far, this one included; counted only by us
     nq-throttles         int    retries that used no attempt (`Retry-After` on 429 and 503)
     nq-redrives          int    how often it was sent back from the dead letters
+    nq-redrive           text   the redrive that sent it back last
+    nq-edited-from       text   the id of the job that it was sent in place of, edited
     nq-enqueued-at       int    when it was first enqueued, milliseconds since the epoch
     nq-time              int    when it happened, where that differs
     nq-source            text   where it comes from, `ce-source` for the app
@@ -43,6 +45,8 @@ from urllib.parse import quote
 ATTEMPT: Final = "nq-attempt"
 THROTTLES: Final = "nq-throttles"
 REDRIVES: Final = "nq-redrives"
+REDRIVE: Final = "nq-redrive"
+EDITED_FROM: Final = "nq-edited-from"
 ENQUEUED_AT: Final = "nq-enqueued-at"
 TIME: Final = "nq-time"
 SOURCE: Final = "nq-source"

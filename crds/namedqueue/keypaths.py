@@ -19,14 +19,14 @@ from pydantic_core import from_json
 from namedqueue import headers as h
 from namedqueue.envelope import Job
 
-_BODY: Final = "body."
+BODY: Final = "body."
 _HEADER: Final = "header."
 
 
 def extract(path: str, job: Job) -> str | None:
     """Return the key that a path of a manifest leads to in a job, or None."""
-    if path.startswith(_BODY):
-        return _written(_below(_document(job), path.removeprefix(_BODY).split(".")))
+    if path.startswith(BODY):
+        return _written(_below(_document(job), path.removeprefix(BODY).split(".")))
     if path.startswith(_HEADER):
         return _written(dict(job.headers).get(path.removeprefix(_HEADER)))
     return _written(job.id)

@@ -103,6 +103,16 @@ def levels_for(policy: Retry) -> int:
     return min(max(1, ticks.bit_length()), HIGHEST_LEVELS)
 
 
+def wait_ms(policy: Retry, times: int, random: float) -> int:
+    """Return how long a job waits that is put off so many times, and uses no attempt by it.
+
+    That may be more often than the policy has attempts, whose delays are all that the ladder has
+    levels for. What it cannot hold would never arrive. And a job never comes back at once.
+    """
+    delay = min(backoff_ms(policy, times, random), maximum_ms(levels_for(policy)))
+    return max(delay, TICK_MS)
+
+
 def _grown_ms(policy: Retry, attempt: int) -> float:
     try:
         return float(policy.delay.milliseconds * policy.multiplier ** (attempt - 1))

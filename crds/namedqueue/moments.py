@@ -4,6 +4,7 @@ A number is compared, stored in a header and checked for sense without parsing a
 made of it only where a person or an app reads it.
 """
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
@@ -31,6 +32,15 @@ def _whole(second: int) -> str:
 def from_datetime(at: datetime) -> int:
     """Return the moment of a datetime; one without a time zone is taken as UTC."""
     return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
+
+
+def read_rfc3339(text: str) -> int | None:
+    """Read a moment in UTC as a person writes it, `2026-02-26T12:05:00Z`; None if it is none."""
+    if not text.endswith("Z"):
+        return None
+    with suppress(ValueError, OverflowError):
+        return read_milliseconds(from_datetime(datetime.fromisoformat(text)))
+    return None
 
 
 def read_milliseconds(value: object) -> int | None:

@@ -56,13 +56,14 @@ class Failure(Enum):
     TIMEOUT = (codes.TIMEOUT, "the app did not answer in time")
     RESET = (codes.CONNECTION_RESET, "the connection to the app broke before its answer")
     REFUSED = (codes.CONNECTION_REFUSED, "the app does not accept connections")
+    NO_RESULT = (codes.NO_RESULT, "the app answered the batch without a usable result for this job")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An HTTP answer of the app, as far as it matters.
 
-    `code` is for answers that state their code outright: an entry of a batch, or a lease.
+    `code` and `message` are for answers that state them outright: an entry of a batch.
     """
 
     status: int
@@ -71,6 +72,7 @@ class Answer:
     retry_after: str | None = None
     nq_outcome: str | None = None
     code: str | None = None
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +118,10 @@ def classify(attempted: Attempted, errors: Errors = _NO_RULES, *, now: int) -> O
     """Return what an attempt came to; `now` is in milliseconds since the epoch."""
     if isinstance(attempted, Failure):
         return _failed(attempted, errors)
-    asked = _ASKED.get(attempted.nq_outcome.strip().lower()) if attempted.nq_outcome else None
+    asked = _asked(attempted.nq_outcome)
     if asked is Kind.DROPPED:
         return DROPPED
-    if asked is Kind.PROCESSED or (asked is None and _succeeded(attempted.status)):
+    if asked is Kind.PROCESSED or (asked is None and succeeded(attempted.status)):
         return PROCESSED
     return _answered(attempted, asked, errors, now)
 
@@ -143,8 +145,18 @@ def retry_after_ms(value: str | None, *, now: int) -> int | None:
     return min(max(moment - now, 0), LONGEST_RETRY_AFTER_MS)
 
 
-def _succeeded(status: int) -> bool:
+def succeeded(status: int) -> bool:
+    """Tell whether a status is of the class of success."""
     return 200 <= status < 300  # noqa: PLR2004 - the class of success
+
+
+def is_outcome(text: str | None) -> bool:
+    """Tell whether this says, as `NQ-Outcome` does, what shall become of a job."""
+    return _asked(text) is not None
+
+
+def _asked(text: str | None) -> Kind | None:
+    return _ASKED.get(text.strip().lower()) if text else None
 
 
 def _failed(failure: Failure, errors: Errors) -> Outcome:
@@ -191,8 +203,8 @@ def _sentence(status: int) -> str:
 
 def _read(answer: Answer) -> _Problem:
     """Find the error's code and message in what the app wrote."""
-    if answer.code is not None:
-        return _Problem(codes.error_code(answer.code))
+    if answer.code is not None or answer.message is not None:
+        return _Problem(codes.error_code(answer.code), codes.readable(answer.message))
     media_type = answer.content_type.partition(";")[0].strip().lower()
     if not answer.body or len(answer.body) > LARGEST_BODY:
         return _NO_PROBLEM

@@ -20,6 +20,13 @@ def matches(pattern: str, topic: str) -> bool:
     )
 
 
+def selects(pattern: str | None, topic: str | None) -> bool:
+    """Tell whether a filter lets a message through; without a topic only no filter and `#` do."""
+    if pattern is None or pattern == "#":
+        return True
+    return topic is not None and matches(pattern, topic)
+
+
 def binding_key(pattern: str) -> str:
     """Write a pattern as an AMQP binding key."""
     return pattern.replace("/", ".").replace("+", "*")

@@ -52,7 +52,7 @@ def named_queue_crd() -> Json:
         _column("Age", "date", ".metadata.creationTimestamp"),
     ]
     scale = {
-        "specReplicasPath": ".spec.scaling.minReplicas",
+        "specReplicasPath": ".spec.replicas",
         "statusReplicasPath": ".status.replicas",
         "labelSelectorPath": ".status.selector",
     }

@@ -279,6 +279,12 @@ class NamedQueueSpec(Model):
     worker: Worker | None = None
     """The app that does the work. Without it jobs are pulled by leases."""
 
+    replicas: int = Field(default=0, ge=0, le=1000)
+    """The least number of worker replicas, whatever the load; `kubectl scale` sets it.
+
+    Without `scaling`, 0 leaves the number to whoever sets it on the Deployment.
+    """
+
     scaling: Scaling | None = None
     """How many replicas follow how many jobs. Without it nothing is scaled."""
 
@@ -293,6 +299,12 @@ class NamedQueueSpec(Model):
             cel="!has(self.scaling) || has(self.worker)",
             holds=lambda self: self.scaling is None or self.worker is not None,
             says="{at}.scaling needs {at}.worker; say which app to scale",
+        ),
+        Rule(
+            cel="!has(self.scaling) || self.replicas <= self.scaling.maxReplicas",
+            holds=lambda self: self.scaling is None or self.replicas <= self.scaling.max_replicas,
+            says="{at}.replicas ({self.replicas}) is above {at}.scaling.maxReplicas "
+            "({self.scaling.maxReplicas}); raise maxReplicas or lower replicas",
         ),
         Rule(
             cel="!has(self.stream) || size(self.stream.consumers) == 0 || has(self.worker)",
@@ -312,6 +324,26 @@ class NamedQueueSpec(Model):
             says="{at}.worker.batch does not go with {at}.durable.fifo; "
             "order needs one job at a time",
         ),
+        Rule(
+            cel="self.type != 'stream' || !has(self.worker) || !has(self.worker.batch)",
+            holds=lambda self: (
+                self.type != "stream" or self.worker is None or self.worker.batch is None
+            ),
+            says="{at}.worker.batch does not go with {at}.type stream; "
+            "its groups are given one message at a time",
+        ),
+        Rule(
+            cel="self.type != 'stream' || !has(self.idempotency)",
+            holds=lambda self: self.type != "stream" or self.idempotency is None,
+            says="{at}.idempotency does not go with {at}.type stream; "
+            "every group reads every message, and NQ-Offset tells them apart",
+        ),
+        Rule(
+            cel="self.type != 'ephemeral' || !has(self.idempotency)",
+            holds=lambda self: self.type != "ephemeral" or self.idempotency is None,
+            says="{at}.idempotency does not go with {at}.type ephemeral; "
+            "a key would outlive its job, which may be lost; write type durable",
+        ),
     )
     change_rules = (
         ChangeRule(
@@ -330,6 +362,11 @@ class NamedQueueSpec(Model):
             says="{at}.durable.fifo cannot change; make a NamedQueue with another name",
         ),
     )
+
+    @property
+    def least_replicas(self) -> int:
+        """How many worker replicas there are at least, whatever the load."""
+        return max(self.replicas, self.scaling.min_replicas if self.scaling else 0)
 
     @property
     def durable_or_default(self) -> Durable:

@@ -60,7 +60,7 @@ class NamedQueueStatus(Model):
     """The spec's generation that this status is about."""
 
     conditions: Annotated[tuple[Condition, ...], Unique("type")] = ()
-    """`Ready`, `TopologyReady`, `WorkersReady`, `ScalingActive`, `BrokerReachable`."""
+    """`Ready`, `TopologyReady`, `StoreBound`, `WorkersReady`, `ScalingActive`, `BrokerReachable`"""
 
     replicas: int = 0
     """Worker replicas that exist."""

@@ -73,7 +73,7 @@ class Worker(Model):
     """The most time for one attempt."""
 
     concurrency: int = Field(default=10, ge=1, le=1000)
-    """Jobs at once in one pod."""
+    """Jobs at once in one pod; with `batch`, batches at once."""
 
     rate_limit: RateLimit | None = None
     """The most jobs per time across all replicas."""
@@ -88,6 +88,11 @@ class Worker(Model):
             says="{at}.deploymentRef and {at}.template exclude each other; keep one",
         ),
     )
+
+    @property
+    def slots(self) -> int:
+        """How many jobs one pod may have in hand: each of its calls takes a whole batch."""
+        return self.concurrency * (self.batch.max_messages if self.batch else 1)
 
 
 class ScaleDown(Model):
@@ -104,7 +109,7 @@ class Scaling(Model):
     """How many replicas follow how many jobs."""
 
     min_replicas: int = Field(default=0, ge=0, le=1000)
-    """Never fewer. `kubectl scale` sets this floor."""
+    """Never fewer, and never fewer than `spec.replicas`."""
 
     max_replicas: int = Field(default=20, ge=1, le=1000)
     """Never more."""

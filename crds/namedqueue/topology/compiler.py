@@ -30,7 +30,7 @@ def compile(queue: NamedQueue, broker: Broker) -> Topology:  # noqa: A001  # «t
 
 def _stages(names: Names, spec: NamedQueueSpec, version: Version) -> Topology:
     if spec.type == "stream":
-        return stream.stages(names, spec)
+        return stream.stages(names, spec, version)
     if spec.type == "ephemeral":
         return ephemeral.stages(names, spec)
     ordered = spec.durable_or_default.fifo

@@ -45,7 +45,7 @@ from namedqueue.topology.model import (
     Topology,
     User,
 )
-from namedqueue.topology.names import is_shared
+from namedqueue.topology.names import holds_jobs, is_shared
 from namedqueue.topology.order import Routed, upward
 
 
@@ -104,7 +104,7 @@ def _is_entrance(thing: Routed) -> bool:
 
 def _wait_for_jobs(gone: Iterable[Queue]) -> Iterator[Action]:
     """Ask for all queues at once, for jobs travel between them. Levels drain by themselves."""
-    queues = tuple(gone)
+    queues = tuple(queue for queue in gone if holds_jobs(queue.name))
     if not all(queue.drains_itself for queue in queues):
         yield RequireEmpty(tuple(queue.name for queue in queues))
 
@@ -130,7 +130,7 @@ def _removed(thing: Routed) -> Action:
         case Exchange():
             return DeleteExchange(thing)
         case Queue():
-            return DeleteQueue(thing)
+            return DeleteQueue(thing, if_empty=holds_jobs(thing.name))
         case Binding():
             return Unbind(thing)
         case Policy():

@@ -62,6 +62,41 @@ def request(action: Action, vhost: str, *, password: str = "") -> Request | None
     )
 
 
+def definitions(actions: Iterable[Action], vhost: str) -> Request:
+    """Return the one call that makes exchanges, queues, bindings and policies, all or in part.
+
+    The broker makes them kind by kind: policies, queues, exchanges, bindings. It may be repeated.
+    """
+    kinds: dict[str, list[dict[str, Any]]] = {
+        "policies": [],
+        "queues": [],
+        "exchanges": [],
+        "bindings": [],
+    }
+    for action in actions:
+        match action:
+            case SetPolicy(policy):
+                kinds["policies"].append({"name": policy.name, **_policy_body(policy)})
+            case DeclareQueue(queue):
+                kinds["queues"].append({"name": queue.name, **_born(queue)})
+            case DeclareExchange(exchange):
+                born = {"name": exchange.name, "type": exchange.type, **_born(exchange)}
+                kinds["exchanges"].append({**born, "internal": False})
+            case Bind(binding):
+                kinds["bindings"].append(
+                    {
+                        "source": binding.source,
+                        "destination": binding.destination,
+                        "destination_type": binding.to,
+                        "routing_key": binding.routing_key,
+                        "arguments": {},
+                    }
+                )
+            case _:
+                raise ValueError(f"{action} cannot be one of many")
+    return Request("POST", _path("definitions", vhost), kinds)
+
+
 def _object_request(action: Action, vhost: str) -> Request | None:
     match action:
         case DeclareExchange(exchange):

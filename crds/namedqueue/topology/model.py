@@ -23,6 +23,8 @@ class Stage(StrEnum):
     MAIN = "main"
     DELAY = "delay"
     DEAD_LETTER = "dead letter"
+    GROUPS = "groups"
+    REDRIVE = "redrive"
 
 
 class Role(StrEnum):

@@ -12,6 +12,7 @@ TOPICS: Final = "nq.topics"
 MQTT_TOPICS: Final = "amq.topic"
 GROUP_HEADER: Final = "nq-group"
 
+_BOOKS = re.compile(r"nq\.[^.]+\.[^.]+\.(cursors|readers\.[^.]+)")
 _REGEX_CHARACTERS = re.compile(r"([.^$*+?()\[\]{}|\\])")
 
 
@@ -48,6 +49,21 @@ class Names:
         return f"{self.prefix}.dlq"
 
     @property
+    def redrive(self) -> str:
+        """Name the exchange, the queue and the policy of the redrive stage."""
+        return f"{self.prefix}.redrive"
+
+    @property
+    def cursors(self) -> str:
+        """Name the exchange, the queue and the policy of a stream's cursors."""
+        return f"{self.prefix}.cursors"
+
+    @property
+    def readers(self) -> str:
+        """Name the exchange and the policy of the tokens of a stream's readers."""
+        return f"{self.prefix}.readers"
+
+    @property
     def consumer(self) -> str:
         return f"{self.prefix}.consumer"
 
@@ -58,6 +74,10 @@ class Names:
     def partition(self, number: int) -> str:
         """Name a FIFO queue's partition."""
         return f"{self.main}.{number}"
+
+    def reader(self, group: str) -> str:
+        """Name the queue in which the token of a group's reader lies."""
+        return f"{self.readers}.{group}"
 
     def level(self, number: int) -> str:
         """Name the exchange and the queue of one level of the delay ladder."""
@@ -75,6 +95,11 @@ class Names:
 def is_shared(exchange: str) -> bool:
     """Tell whether an exchange serves the whole vhost and so outlives any one NamedQueue."""
     return exchange in {TOPICS, MQTT_TOPICS}
+
+
+def holds_jobs(queue: str) -> bool:
+    """Tell whether a queue of ours is there for jobs, rather than to keep books about them."""
+    return not _BOOKS.fullmatch(queue)
 
 
 def exactly(*names: str) -> str:

@@ -41,10 +41,15 @@ def users(names: Names, spec: NamedQueueSpec) -> Topology:
 
 
 def _consumer_writes(names: Names, spec: NamedQueueSpec) -> Iterator[str]:
+    if spec.type == "stream":
+        yield from (quote(names.cursors), quote(names.readers))
+    if spec.type == "ephemeral":
+        yield quote(names.main_exchange)
     if spec.type != "durable":
         return
     yield quote(names.main_exchange)
     yield quote(names.dead_letters)
+    yield quote(names.redrive)
     if has_ladder(spec):
         yield _any_level(names)
 
@@ -54,6 +59,10 @@ def _consumer_reads(names: Names, spec: NamedQueueSpec) -> Iterator[str]:
     yield rf"{quote(names.main)}\.[0-9]+" if fifo else quote(names.main)
     if spec.type == "durable":
         yield quote(names.dead_letters)
+        yield quote(names.redrive)
+    if spec.type == "stream":
+        yield quote(names.cursors)
+        yield rf"{quote(names.readers)}\.[a-z0-9-]+"
 
 
 def _producer_writes(names: Names, spec: NamedQueueSpec) -> Iterator[str]:

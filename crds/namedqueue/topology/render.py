@@ -13,6 +13,8 @@ _COLOURS = {
     Stage.MAIN: "#e3f2fd",
     Stage.DELAY: "#fff8e1",
     Stage.DEAD_LETTER: "#ffebee",
+    Stage.GROUPS: "#e0f2f1",
+    Stage.REDRIVE: "#e8f5e9",
 }
 _OTHER = "#eeeeee"
 

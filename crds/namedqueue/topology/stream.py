@@ -1,12 +1,14 @@
 """A stream: a log that any number of groups read at their own pace.
 
-Nothing is retried or dead-lettered by the broker, so there is one exchange and one queue. A delayed
-enqueue to a stream is refused: the order of a log is the order of its arrival.
+Nothing is retried or dead-lettered by the broker, so the log is one exchange and one queue; beside
+it is what its groups need (`groups`). A delayed enqueue to a stream is refused: the order of a log
+is the order of its arrival.
 """
 
 import math
 
 from namedqueue.api.namedqueue import NamedQueueSpec, Stream
+from namedqueue.topology import groups
 from namedqueue.topology.model import (
     Arguments,
     Binding,
@@ -16,8 +18,10 @@ from namedqueue.topology.model import (
     Stage,
     Topology,
     Value,
+    combine,
 )
 from namedqueue.topology.names import Names, exactly
+from namedqueue.topology.versions import Version
 
 ASSUMED_MESSAGE_BYTES = 1024
 """What a message is taken to weigh where a count has to be kept by size."""
@@ -28,9 +32,13 @@ _SMALLEST_SEGMENT = 1024**2
 _SEGMENTS = 16
 
 
-def stages(names: Names, spec: NamedQueueSpec) -> Topology:
-    """Return the log and its retention."""
+def stages(names: Names, spec: NamedQueueSpec, version: Version) -> Topology:
+    """Return the log with its retention, and what its groups need."""
     stream = spec.stream_or_default
+    return combine(_log(names, stream), groups.stage(names, stream, version))
+
+
+def _log(names: Names, stream: Stream) -> Topology:
     exchange = Exchange(
         name=names.main_exchange,
         type="fanout",
