@@ -1,16 +1,17 @@
-"""Triage without a store: what the broker's dead-letter queue holds, and the way back."""
+"""What failed for good: from the store's records, or else by browsing the broker's queue."""
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final, NamedTuple, Self
+from collections.abc import Mapping
+from typing import Final
 
 from namedqueue.deadletters import DeadLetterRecord
 from namedqueue.moments import rfc3339
-from namedqueue_sidecar.api.exchange import Request, Response, known_fields, read_json, reply
+from namedqueue_sidecar.api import triage
+from namedqueue_sidecar.api.exchange import Request, Response, known_fields, reply
 from namedqueue_sidecar.api.messages import queue_key
-from namedqueue_sidecar.brokers.port import DeadLetters
-from namedqueue_sidecar.intake.problems import Problem, invalid, unavailable
+from namedqueue_sidecar.brokers.port import DeadLetters, QueueKey
+from namedqueue_sidecar.intake.problems import Problem, invalid
 from namedqueue_sidecar.plane import Plane
 
 _PAGE: Final = 100
@@ -20,9 +21,13 @@ _NUMBER: Final = re.compile(r"[0-9]{1,4}")
 
 async def list_dead_letters(plane: Plane, request: Request) -> Response:
     """Return a page of dead letters, oldest first."""
-    letters, query = plane.broker.dead_letters(queue_key(plane, request)), request.query
-    known_fields(query, "reason", "after", "limit")
+    key, query = queue_key(plane, request), request.query
+    letters = letters_of(plane, key)
+    known_fields(query, *triage.SEARCHES, "after", "limit")
     reason, after, limit = query.get("reason"), query.get("after"), _page_size(query)
+    if plane.records is not None:
+        return await triage.page(plane.records.of(key), query, limit)
+    _refuse_searches(query, "reason")
     found: list[DeadLetterRecord] = []
     while len(found) < limit:
         try:
@@ -36,11 +41,17 @@ async def list_dead_letters(plane: Plane, request: Request) -> Response:
 
 
 async def group_dead_letters(plane: Plane, request: Request) -> Response:
-    """Count dead letters by reason, the most frequent first."""
+    """Count dead letters by reason, with a store by cause; the most frequent first."""
+    key = queue_key(plane, request)
+    letters = letters_of(plane, key)
+    known_fields(request.query, *triage.GROUPED)
+    if plane.records is not None:
+        return await triage.groups(plane.records.of(key), request.query)
+    _refuse_searches(request.query)
     counts: Counter[str] = Counter()
     span: dict[str, tuple[int, int]] = {}
     example: dict[str, DeadLetterRecord] = {}
-    async for record in _all(plane.broker.dead_letters(queue_key(plane, request))):
+    async for record in letters.read():
         code, at = record.reason.code, record.dead_lettered_at
         counts[code] += 1
         first, last = span.get(code, (at, at))
@@ -62,83 +73,67 @@ async def group_dead_letters(plane: Plane, request: Request) -> Response:
 
 async def show_dead_letter(plane: Plane, request: Request) -> Response:
     """Return one dead letter with its whole story."""
-    letters = plane.broker.dead_letters(queue_key(plane, request))
-    record = await letters.find(request.parameters["id"])
+    key, job_id = queue_key(plane, request), request.parameters["id"]
+    letters = letters_of(plane, key)
+    if plane.records is not None:
+        shown = await triage.show(plane.records.of(key), job_id)
+        if shown is not None:
+            return shown
+    record = await letters.find(job_id)
     if record is None:
-        raise _unknown(request)
+        raise unknown_letter(request.parameters["id"])
     return reply(record.document())
 
 
 async def discard_dead_letter(plane: Plane, request: Request) -> Response:
-    """Remove one dead letter for good."""
-    letters = plane.broker.dead_letters(queue_key(plane, request))
-    if not await letters.remove([request.parameters["id"]]):
-        raise _unknown(request)
+    """Remove one dead letter for good, with its record."""
+    key, job_id = queue_key(plane, request), request.parameters["id"]
+    letters = letters_of(plane, key)
+    if plane.records is not None:
+        removed = await triage.discard(plane.records.of(key), letters, job_id)
+    else:
+        removed = bool(await letters.remove([job_id]))
+    if not removed:
+        raise unknown_letter(request.parameters["id"])
     return Response(204)
 
 
-async def redrive(plane: Plane, request: Request) -> Response:
-    """Send dead letters back: all, or by reason, by ids, up to a limit."""
-    key, wish = queue_key(plane, request), _Wish.read(request)
-    letters = plane.broker.dead_letters(key)
-    if wish.dry_run:
-        matched = sum([1 async for record in _all(letters) if wish.chooses(record)])
-        count = matched if wish.limit is None else min(wish.limit, matched)
-        return reply({"queue": key.name, "matched": count, "redriven": 0})
-    reason = plane.broker.unavailable
-    if reason is not None:
-        raise unavailable(reason)
-    return reply({"queue": key.name, "redriven": await letters.redrive(wish.chooses, wish.limit)})
+async def review_dead_letter(plane: Plane, request: Request) -> Response:
+    """Say how far you are with a dead letter; closing one takes its job out of the queue."""
+    key = queue_key(plane, request)
+    letters = letters_of(plane, key)
+    if plane.records is None:
+        raise needs_store("a review")
+    reviewed = await triage.review(
+        plane.records.of(key), letters, request.parameters["id"], request
+    )
+    if reviewed is None:
+        raise unknown_letter(request.parameters["id"])
+    return reviewed
 
 
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(type(one) is str for one in value)
+def letters_of(plane: Plane, key: QueueKey) -> DeadLetters:
+    """Return a queue's dead letters, or raise the problem that it has none."""
+    kind = plane.queues[key].spec.type
+    if kind != "durable":
+        raise Problem(
+            409,
+            "NO_DEAD_LETTERS",
+            f"{key} is of type {kind} and has no dead letters; what must not get lost belongs "
+            "into a queue of type durable",
+        )
+    return plane.broker.dead_letters(key)
 
 
-_WISHES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
-    ("limit", lambda value: type(value) is int and value > 0, "is not a whole number above 0"),
-    ("reason", lambda value: isinstance(value, str), "is not text"),
-    ("ids", _is_texts, "is not a list of text"),
-    ("dryRun", lambda value: isinstance(value, bool), "is neither true nor false"),
-)
-"""Each field, whether its value is sound, and what to say if not.
-
-A null is not «any»: a program that lost its list of ids must not send everything back.
-"""
+def needs_store(what: str) -> Problem:
+    """Return the problem that something can only be had with a store."""
+    return Problem(409, "NEEDS_STORE", f"{what} needs a store; give the sidecar one with --store")
 
 
-class _Wish(NamedTuple):
-    """Which dead letters are to be sent back; None means any."""
-
-    limit: int | None
-    reason: str | None
-    ids: frozenset[str] | None
-    dry_run: bool
-
-    @classmethod
-    def read(cls, request: Request) -> Self:
-        """Read it from a request, or raise the problem with it."""
-        given = read_json(request)
-        known_fields(given, *(name for name, _, _ in _WISHES))
-        for name, sound, sentence in _WISHES:
-            if name in given and not sound(given[name]):
-                raise invalid(f"{name} {sentence}")
-        ids = frozenset(given["ids"]) if "ids" in given else None
-        return cls(given.get("limit"), given.get("reason"), ids, given.get("dryRun", False))
-
-    def chooses(self, record: DeadLetterRecord) -> bool:
-        by_reason = self.reason in (None, record.reason.code)
-        return by_reason and (self.ids is None or record.job.id in self.ids)
-
-
-async def _all(letters: DeadLetters) -> AsyncIterator[DeadLetterRecord]:
-    after: str | None = None
-    while True:
-        page, after = await letters.browse(after, _LARGEST_PAGE)
-        for record in page:
-            yield record
-        if after is None:
-            return
+def _refuse_searches(query: Mapping[str, str], *possible: str) -> None:
+    for name in triage.SEARCHES:
+        if name in query and name not in possible:
+            raise needs_store(f"a search by {name}")
 
 
 def _page_size(query: Mapping[str, str]) -> int:
@@ -148,7 +143,6 @@ def _page_size(query: Mapping[str, str]) -> int:
     return int(text)
 
 
-def _unknown(request: Request) -> Problem:
-    return Problem(
-        404, "UNKNOWN_DEAD_LETTER", f"there is no dead letter {request.parameters['id'][:255]}"
-    )
+def unknown_letter(job_id: str) -> Problem:
+    """Return the problem that a job is not among the dead letters."""
+    return Problem(404, "UNKNOWN_DEAD_LETTER", f"there is no dead letter {job_id[:255]}")

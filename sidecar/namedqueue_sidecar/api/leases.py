@@ -1,16 +1,14 @@
 """Pulling: jobs on lease, what became of them, and who has which."""
 
-import base64
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 import orjson
 
-from namedqueue import codes, retry
+from namedqueue import batches, codes, retry
 from namedqueue.api.durations import Duration
-from namedqueue.envelope import Job
+from namedqueue.api.namedqueue import QueueType, Retry
 from namedqueue.moments import rfc3339
 from namedqueue.outcomes import PROCESSED, Kind, Outcome
 from namedqueue_sidecar.api.exchange import Request, Response, known_fields, read_json, reply
@@ -19,6 +17,7 @@ from namedqueue_sidecar.brokers.port import QueueKey
 from namedqueue_sidecar.consuming.lease import DrainingError, End, Lease, LeaseEndedError
 from namedqueue_sidecar.consuming.leasing import Leases
 from namedqueue_sidecar.consuming.pulls import Wish
+from namedqueue_sidecar.consuming.working import unsupported
 from namedqueue_sidecar.intake.problems import Problem, invalid, unavailable
 from namedqueue_sidecar.plane import Plane
 
@@ -52,6 +51,7 @@ async def lease_jobs(plane: Plane, request: Request) -> Response:
         raise _draining()
     leases = plane.leasing(key)
     wish = _wish(leases, read_json(request))
+    await plane.restore(key)
     try:
         granted = await leases.pull(wish)
     except DrainingError:
@@ -60,7 +60,7 @@ async def lease_jobs(plane: Plane, request: Request) -> Response:
     if not granted and reason is not None:
         raise unavailable(reason)
     policy = plane.queues[key].spec.retry
-    return reply({"items": [_shown(each, policy.max_attempts) for each in granted]})
+    return reply({"items": [_shown(each, policy) for each in granted]})
 
 
 async def finish_lease(plane: Plane, request: Request) -> Response:
@@ -84,7 +84,8 @@ async def finish_lease(plane: Plane, request: Request) -> Response:
         if outcome == "extend":
             extended = leases.extend(lease_id, _visibility(leases, given))
             return reply({"decision": "extend", "until": rfc3339(extended.until)})
-        return reply(_decided(await leases.finish(lease_id, _outcome(outcome, given))))
+        decision = await leases.finish(lease_id, _outcome(outcome, given))
+        return reply(_decided(decision, plane.queues[key].spec.type))
     except LeaseEndedError as ended:
         raise _ended(lease_id, ended.end) from None
 
@@ -108,11 +109,12 @@ async def list_in_flight(plane: Plane, request: Request) -> Response:
 def _leasable(plane: Plane, request: Request) -> QueueKey:
     key = queue_key(plane, request)
     spec = plane.queues[key].spec
-    if spec.type != "durable":
-        raise Problem(409, "NOT_LEASABLE", f"{key} is of type {spec.type}; lease from durable ones")
-    if spec.idempotency is not None:
-        why = "spec.idempotency needs a store, which there is none of yet"
-        raise Problem(409, "NOT_LEASABLE", f"{key}: {why}")
+    if spec.type == "stream":
+        why = f"{key} is a stream and is read, not leased from; see /v1/streams"
+        raise Problem(409, "NOT_LEASABLE", why)
+    lacking = unsupported(plane.queues[key], plane.store)
+    if lacking is not None:
+        raise Problem(409, "NOT_LEASABLE", f"{key}: {lacking}")
     if spec.durable_or_default.fifo is not None:
         raise Problem(
             409, "NOT_LEASABLE", f"{key} keeps an order (spec.durable.fifo) that leases would break"
@@ -173,52 +175,26 @@ def _outcome(outcome: str, given: Mapping[str, Any]) -> Outcome:
     return Outcome(Kind.TRANSIENT, code or codes.NACKED, "the worker put the job off", wait)
 
 
-def _decided(decision: retry.Decision) -> dict[str, object]:
+def _decided(decision: retry.Decision, kind: QueueType) -> dict[str, object]:
     match decision:
         case retry.Retry(delay_ms, next_attempt):
             return {"decision": "retry", "attempt": next_attempt, "delayMs": delay_ms}
         case retry.DeadLetter(code):
-            return {"decision": "dead-letter", "code": code}
+            end = "dead-letter" if kind == "durable" else "drop"
+            return {"decision": end, "code": code}
         case _:
             return {"decision": "ack"}
 
 
-def _shown(granted: Lease, max_attempts: int) -> dict[str, object]:
-    job = granted.job
-    encoding, payload = _payload(job)
+def _shown(granted: Lease, policy: Retry) -> dict[str, object]:
+    encoding, payload = batches.shown(granted.job)
     return {
         "lease": granted.id,
         "until": rfc3339(granted.until),
-        "id": job.id,
-        "type": job.type,
-        "attempt": job.attempt,
-        "maxAttempts": max_attempts,
-        "contentType": job.content_type,
-        "contentEncoding": job.content_encoding,
+        **batches.envelope(granted.job, policy),
         "encoding": encoding,
-        "payload": payload,
-        "time": rfc3339(job.time),
-        "group": job.group,
-        "topic": job.topic,
-        "idempotencyKey": job.idempotency_key,
-        "traceparent": job.traceparent,
-        "tracestate": job.tracestate,
-        "headers": dict(job.headers),
+        "payload": orjson.Fragment(payload),
     }
-
-
-def _payload(job: Job) -> tuple[str, object]:
-    """Show a payload as JSON, digit for digit, if it is JSON; else in base64.
-
-    It is tried where it will stand: what is nested almost too deeply for a reader would make the
-    other jobs of the answer unreadable too.
-    """
-    if not job.content_encoding:
-        with suppress(ValueError):
-            orjson.loads(job.payload)
-            orjson.loads(b'{"items":[{"payload":%b}]}' % job.payload)
-            return "json", orjson.Fragment(job.payload)
-    return "base64", {"base64": base64.b64encode(job.payload).decode()}
 
 
 def _ended(lease_id: str, end: End | None) -> Problem:

@@ -9,6 +9,8 @@ from namedqueue_sidecar.api import schemas
 from namedqueue_sidecar.api.exchange import JSON, PROBLEM
 from namedqueue_sidecar.api.routes import Route
 from namedqueue_sidecar.api.schemas import reference
+from namedqueue_sidecar.api.triage import LONGEST_PIECE
+from namedqueue_sidecar.intake.jobs import MOST_ENTRIES, NDJSON
 
 Object: TypeAlias = dict[str, Any]
 
@@ -19,8 +21,9 @@ _MEANINGS: Final = {
     204: "removed",
     207: "some entries failed; `failed` names them, and whatever is counted as accepted is safe",
     400: "the request cannot be understood",
+    403: "not allowed here; `code` says why",
     404: "no such queue, topic, dead letter or lease",
-    409: "the queue is not of a kind that can be leased from",
+    409: "not for this queue or group as it is; `code` says why",
     410: "the lease has ended; `code` says how",
     413: "too large",
     415: "the body is compressed",
@@ -37,6 +40,10 @@ def _parameter(place: str, name: str, schema: Object, description: str) -> Objec
     return {"name": name, "in": place, "schema": schema, "description": description}
 
 
+def _lines(name: str) -> Object:
+    return {"type": "string", "description": f"one `{name}` a line"}
+
+
 _TRACE: Final = (
     _parameter("header", "traceparent", schemas.TEXT, "W3C trace context, handed on to the app"),
     _parameter("header", "tracestate", schemas.TEXT, "W3C trace context, handed on to the app"),
@@ -51,14 +58,48 @@ _WHEN: Final = (
     _parameter("header", "NQ-Priority", schemas.PRIORITY, "up to the queue's maxPriority"),
     _parameter("header", "NQ-Delay", schemas.DURATION, "how long the job waits first"),
 )
-_PAGE: Final = (
+_SEARCH: Final = (
     _parameter("query", "reason", schemas.TEXT, "only dead letters of this reason"),
+    _parameter("query", "state", schemas.REVIEW, "with a store: of this state; else pending ones"),
+    _parameter("query", "group", schemas.TEXT, "with a store: of this group"),
+    _parameter("query", "text", schemas.TEXT, "with a store: with this in message, id or reason"),
+    _parameter("query", "since", schemas.MOMENT, "with a store: dead-lettered then or later"),
+    _parameter("query", "until", schemas.MOMENT, "with a store: dead-lettered before"),
+)
+_PIECE: Final = _parameter(
+    "query",
+    "contains",
+    {"type": "string", "minLength": 1, "maxLength": LONGEST_PIECE},
+    "with a store: with these bytes in the payload. The records are looked at one after another, "
+    "for about a second; then a page may be short or empty, and `next` leads on",
+)
+_PAGE: Final = (
     _parameter("query", "after", schemas.TEXT, "`next` of the page before"),
     _parameter(
         "query", "limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "most"
     ),
 )
+_GROUP: Final = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63}
+_STRETCH: Final = (
+    _parameter("query", "group", _GROUP, "read on at its cursor; without it, from `from` on"),
+    _parameter(
+        "query",
+        "from",
+        {"type": "string", "maxLength": 40, "default": "first", "examples": ["42"]},
+        "first, last, next, an offset, or a time as in 2026-02-26T12:00:00Z; of a group that has "
+        "no cursor yet",
+    ),
+    _parameter(
+        "query",
+        "max",
+        {"type": "integer", "minimum": 1, "maximum": MOST_ENTRIES, "default": 100},
+        "the most messages in the answer, which has 16 MiB of payload at the most",
+    ),
+    _parameter("query", "wait", schemas.DURATION, "for the first message; 60s at the most"),
+    _parameter("query", "filter", schemas.TEXT, "only messages of matching topics: `order/+/#`"),
+)
 _PATH: Final = {
+    "group": (_GROUP, "the name of those who read together"),
     "queue": (schemas.TEXT, "the NamedQueue's name"),
     "id": (schemas.ID, "the job's id"),
     "lease": (schemas.TEXT, "`lease` of the item that was leased"),
@@ -81,39 +122,57 @@ class _Details(NamedTuple):
     parameters: tuple[Object, ...] = ()
     body: Object | None = None
     body_required: bool = True
+    lines_of: str | None = None
 
 
 _ANY_BODY: Final[Object] = {
     "*/*": {"schema": {}, "examples": {"order": {"value": {"order": 17}}}},
 }
+_BATCH: Final = _Details(
+    {202: "BatchAccepted", 207: "BatchPartlyAccepted"},
+    _TRACE,
+    {
+        JSON: {"schema": reference("Batch")},
+        NDJSON: {
+            "schema": _lines("Entry"),
+            "examples": {"two": {"value": '{"payload":1}\n{"payload":2}\n'}},
+        },
+    },
+)
 _DETAILS: Final = {
     "list_queues": _Details({200: "Queues"}),
     "show_queue": _Details({200: "Queue"}),
     "enqueue": _Details({202: "Accepted"}, (*_JOB, *_WHEN), _ANY_BODY, body_required=False),
     "publish": _Details({202: "Published"}, _JOB, _ANY_BODY, body_required=False),
-    "enqueue_batch": _Details(
-        {202: "BatchAccepted", 207: "BatchPartlyAccepted"},
-        _TRACE,
-        {
-            JSON: {"schema": reference("Batch")},
-            "application/x-ndjson": {
-                "schema": {"type": "string", "description": "one `Entry` a line"},
-                "examples": {"two": {"value": '{"payload":1}\n{"payload":2}\n'}},
-            },
-        },
+    "enqueue_batch": _BATCH,
+    "publish_batch": _BATCH,
+    "list_dead_letters": _Details({200: "DeadLetters"}, (*_SEARCH, _PIECE, *_PAGE)),
+    "group_dead_letters": _Details({200: "ReasonGroups"}, _SEARCH),
+    "review_dead_letter": _Details(
+        {200: "DeadLetter"}, (), {JSON: {"schema": reference("ReviewState")}}
     ),
-    "list_dead_letters": _Details({200: "DeadLetters"}, _PAGE),
-    "group_dead_letters": _Details({200: "ReasonGroups"}),
     "show_dead_letter": _Details({200: "DeadLetter"}),
     "discard_dead_letter": _Details({}),
+    "edit_dead_letter": _Details(
+        {200: "Edited"},
+        (_parameter("header", "NQ-Group", schemas.LINE, "else as the payload says, or as it was"),),
+        _ANY_BODY,
+        body_required=False,
+    ),
     "redrive": _Details(
         {200: "Redriven"}, (), {JSON: {"schema": reference("Redrive")}}, body_required=False
     ),
+    "show_redrive": _Details({200: "RedriveProgress"}),
     "lease_jobs": _Details(
         {200: "Leases"}, (), {JSON: {"schema": reference("Pull")}}, body_required=False
     ),
     "finish_lease": _Details({200: "Decision"}, (), {JSON: {"schema": reference("Finish")}}),
     "list_in_flight": _Details({200: "InFlights"}),
+    "show_stream": _Details({200: "Stream"}),
+    "read_messages": _Details({200: "StreamMessages"}, _STRETCH, lines_of="StreamMessage"),
+    "list_groups": _Details({200: "StreamGroups"}),
+    "commit": _Details({200: "Cursor"}, (), {JSON: {"schema": reference("Commit")}}),
+    "seek": _Details({200: "Cursor"}, (), {JSON: {"schema": reference("Seek")}}),
     "drain": _Details({200: "Status"}),
     "wait_for_drain": _Details({200: "Status"}),
     "live": _Details({200: "Status"}),
@@ -168,7 +227,10 @@ def _path_parameters(route: Route) -> list[Object]:
 def _response(details: _Details, route: Route, status: int) -> Object:
     meaning, schema = _MEANINGS[status], details.answers.get(status)
     if schema is not None:
-        return {"description": meaning, "content": {JSON: {"schema": reference(schema)}}}
+        content: Object = {JSON: {"schema": reference(schema)}}
+        if details.lines_of is not None:
+            content[NDJSON] = {"schema": _lines(details.lines_of)}
+        return {"description": meaning, "content": content}
     if status >= _FIRST_ERROR:
         return _problem(meaning, retry=status in (429, 503))
     if route.path == "/metrics":

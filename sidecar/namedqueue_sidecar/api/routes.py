@@ -9,7 +9,16 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote
 
-from namedqueue_sidecar.api import dead_letters, health, leases, messages, queues
+from namedqueue_sidecar.api import (
+    dead_letters,
+    edits,
+    health,
+    leases,
+    messages,
+    queues,
+    redrives,
+    streams,
+)
 from namedqueue_sidecar.api.exchange import Request, Response
 from namedqueue_sidecar.intake.jobs import LARGEST_BATCH, LARGEST_PAYLOAD
 from namedqueue_sidecar.intake.problems import Problem
@@ -36,8 +45,9 @@ _MESSAGES = "/v1/queues/{queue}/messages"
 _TOPIC = "/v1/topics/{topic}/messages"
 _DEAD_LETTERS = "/v1/queues/{queue}/dead-letters"
 _LEASES = "/v1/queues/{queue}/leases"
+_STREAM = "/v1/streams/{queue}"
 _SENT = (202, 400, 404, 413, 422, 429, 503)
-_BATCH = (202, 207, 400, 404, 413, 415, 503)
+_BATCH = (202, 207, 400, 404, 413, 415, 422, 429, 503)
 
 ROUTES = (
     Route("GET", "/v1/queues", queues.list_queues, (200, 503)),
@@ -45,16 +55,34 @@ ROUTES = (
     Route("POST", _MESSAGES, messages.enqueue, _SENT),
     Route("POST", f"{_MESSAGES}:batch", messages.enqueue_batch, _BATCH, LARGEST_BATCH),
     Route("POST", _TOPIC, messages.publish, _SENT),
-    Route("GET", _DEAD_LETTERS, dead_letters.list_dead_letters, (200, 400, 404, 503)),
-    Route("GET", f"{_DEAD_LETTERS}/groups", dead_letters.group_dead_letters, (200, 404, 503)),
-    Route("GET", f"{_DEAD_LETTERS}/{{id}}", dead_letters.show_dead_letter, (200, 404, 503)),
-    Route("DELETE", f"{_DEAD_LETTERS}/{{id}}", dead_letters.discard_dead_letter, (204, 404, 503)),
+    Route("POST", f"{_TOPIC}:batch", messages.publish_batch, _BATCH, LARGEST_BATCH),
+    Route("GET", _DEAD_LETTERS, dead_letters.list_dead_letters, (200, 400, 404, 409, 503)),
+    Route(
+        "GET", f"{_DEAD_LETTERS}/groups", dead_letters.group_dead_letters, (200, 400, 404, 409, 503)
+    ),
+    Route("GET", f"{_DEAD_LETTERS}/{{id}}", dead_letters.show_dead_letter, (200, 404, 409, 503)),
+    Route(
+        "PATCH",
+        f"{_DEAD_LETTERS}/{{id}}",
+        dead_letters.review_dead_letter,
+        (200, 400, 404, 409, 413, 415, 503),
+    ),
+    Route(
+        "DELETE", f"{_DEAD_LETTERS}/{{id}}", dead_letters.discard_dead_letter, (204, 404, 409, 503)
+    ),
+    Route(
+        "POST",
+        f"{_DEAD_LETTERS}/{{id}}/edit",
+        edits.edit_dead_letter,
+        (200, 403, 404, 409, 413, 422, 429, 503),
+    ),
     Route(
         "POST",
         "/v1/queues/{queue}/redrive",
-        dead_letters.redrive,
-        (200, 400, 404, 413, 415, 503),
+        redrives.redrive,
+        (200, 400, 404, 409, 413, 415, 503),
     ),
+    Route("GET", "/v1/queues/{queue}/redrive", redrives.show_redrive, (200, 404)),
     Route("POST", _LEASES, leases.lease_jobs, (200, 400, 404, 409, 413, 415, 503), waits=True),
     Route(
         "POST",
@@ -63,15 +91,39 @@ ROUTES = (
         (200, 400, 404, 410, 413, 415, 503),
     ),
     Route("GET", "/v1/queues/{queue}/in-flight", leases.list_in_flight, (200, 404)),
+    Route("GET", _STREAM, streams.show_stream, (200, 404, 409, 503)),
+    Route(
+        "GET",
+        f"{_STREAM}/messages",
+        streams.read_messages,
+        (200, 400, 404, 409, 503),
+        waits=True,
+    ),
+    Route("GET", f"{_STREAM}/groups", streams.list_groups, (200, 404, 409, 503)),
+    Route(
+        "POST",
+        f"{_STREAM}/groups/{{group}}/commit",
+        streams.commit,
+        (200, 400, 404, 409, 413, 415, 422, 503),
+    ),
+    Route(
+        "POST",
+        f"{_STREAM}/groups/{{group}}/seek",
+        streams.seek,
+        (200, 400, 404, 409, 413, 415, 503),
+    ),
     Route("POST", "/drain", health.drain, (200,)),
-    Route("GET", "/wait-for-drain", health.wait_for_drain, (200,)),
 )
 OBSERVATION_ROUTES = (
     Route("GET", "/healthz/live", health.live, (200,)),
     Route("GET", "/healthz/ready", health.ready, (200, 503)),
     Route("GET", "/metrics", health.metrics, (200,)),
+    Route("GET", "/wait-for-drain", health.wait_for_drain, (200,), waits=True),
 )
-"""Health and metrics, and nothing else, are also served on the pod's address."""
+"""Health, metrics and the wait for an end are served on the pod's address too: they start nothing.
+
+The kubelet's `httpGet` hook, which needs no tool in the app's image, can only call that address.
+"""
 
 
 class Table:

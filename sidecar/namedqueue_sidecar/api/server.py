@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from typing import Any, Final
+import re
+from collections.abc import Awaitable, Callable
+from functools import partial
+from ipaddress import ip_address
+from typing import Any, Final, TypeAlias
 
 from aiohttp import http_exceptions, web
 
@@ -19,7 +22,11 @@ BODY_PATIENCE: Final = 30.0
 _GRACE: Final = 5.0
 _HTTP_1_1: Final = (1, 1)
 _FAULT: Final = 500
+_PORT: Final = re.compile(r":[0-9]*$")
 _log = logging.getLogger(__name__)
+
+Check: TypeAlias = Callable[[web.BaseRequest], None]
+"""Raises the problem with a caller, if there is one."""
 
 
 class Server:
@@ -38,20 +45,21 @@ class Server:
             return description
 
         itself = Route("GET", "/openapi.json", describe, (200,))
-        return await self._listen(host, port, Table((*ROUTES, *OBSERVATION_ROUTES, itself)))
+        table = Table((*ROUTES, *OBSERVATION_ROUTES, itself))
+        return await self._listen(host, port, table, partial(_refuse_other_names, host))
 
     async def listen_for_observers(self, host: str, port: int) -> int:
         """Serve health and metrics, and nothing else."""
-        return await self._listen(host, port, Table(OBSERVATION_ROUTES))
+        return await self._listen(host, port, Table(OBSERVATION_ROUTES), _refuse_nobody)
 
     async def close(self) -> None:
         """Stop listening; requests under way get a moment to end."""
         for runner in self._runners:
             await runner.cleanup()
 
-    async def _listen(self, host: str, port: int, table: Table) -> int:
+    async def _listen(self, host: str, port: int, table: Table, check: Check) -> int:
         async def handle(incoming: web.BaseRequest) -> web.Response:
-            return _outgoing(await self._answer(table, incoming))
+            return _outgoing(await self._answer(table, check, incoming))
 
         # A payload is passed on as it came, so what is compressed stays so.
         connections = _Connections(
@@ -64,8 +72,9 @@ class Server:
         await site.start()
         return int(runner.addresses[0][1])
 
-    async def _answer(self, table: Table, incoming: web.BaseRequest) -> Response:
+    async def _answer(self, table: Table, check: Check, incoming: web.BaseRequest) -> Response:
         try:
+            check(incoming)
             _refuse_other_sites(incoming)
             route, parameters = table.find(incoming.method, incoming.rel_url.raw_path)
             request = Request(
@@ -87,6 +96,31 @@ class Server:
         except Exception:  # noqa: BLE001  # the edge: a fault is logged and answered, not raised
             _log.exception("a call failed", extra={"action": "call", "path": incoming.path})
             return problem_response(_fault())
+
+
+def _refuse_nobody(_incoming: web.BaseRequest) -> None:
+    """Let anyone see health and metrics, by whatever name."""
+
+
+def _refuse_other_names(ours: str, incoming: web.BaseRequest) -> None:
+    """Refuse a call by a name that is not ours: any page can have its own name lead to loopback."""
+    for host in incoming.headers.getall("Host", ()):
+        name = _PORT.sub("", host.strip()).lower()
+        if name not in ("", "localhost", ours) and not _is_address(name):
+            raise Problem(
+                403,
+                "FOREIGN_HOST",
+                f"this API does not answer to the name {name[:100]}; call it by its address, as "
+                "in http://127.0.0.1:3550, or as localhost",
+            )
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _refuse_other_sites(incoming: web.BaseRequest) -> None:

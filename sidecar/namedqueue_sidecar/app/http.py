@@ -9,7 +9,7 @@ import asyncio
 import aiohttp
 from yarl import URL
 
-from namedqueue.outcomes import LARGEST_BODY, Answer, Attempted, Failure
+from namedqueue.outcomes import Answer, Attempted, Failure
 from namedqueue_sidecar.app.port import Call, Done
 from namedqueue_sidecar.ending import end
 
@@ -75,7 +75,7 @@ class HttpApp:
                     url, data=call.body, headers=call.headers, allow_redirects=False
                 ) as response,
             ):
-                return await _read(response)
+                return await _read(response, call.largest_answer)
         except TimeoutError:
             return Failure.TIMEOUT
         except aiohttp.ClientConnectorError as error:
@@ -85,10 +85,10 @@ class HttpApp:
             return Failure.RESET
 
 
-async def _read(response: aiohttp.ClientResponse) -> Answer:
+async def _read(response: aiohttp.ClientResponse, largest: int) -> Answer:
     headers = response.headers
     try:
-        body = await response.content.readexactly(LARGEST_BODY + 1)
+        body = await response.content.readexactly(largest + 1)
         response.close()
     except asyncio.IncompleteReadError as whole:
         body = whole.partial

@@ -14,17 +14,20 @@ Promises that every adapter keeps:
 - The jobs of a FIFO queue's partition are in the hands of one subscription at a time. They come in
   the order of their arrival, also after they were handed back or their connection was lost. Who
   hands one back must finish, or hand back as well, what he holds; until then no more may come.
+- A stream's entries come to each reading in order, without a gap and without a repetition, also
+  across reconnects. A group is held by one holder at a time, in whichever pod.
 - None of the synchronous methods raises because of the network.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, Self, TypeAlias
 
 from namedqueue.api.namedqueue import NamedQueue
 from namedqueue.deadletters import DeadLetterRecord
 from namedqueue.envelope import Job
+from namedqueue.positions import Position
 
 
 class QueueKey(NamedTuple):
@@ -33,16 +36,25 @@ class QueueKey(NamedTuple):
     namespace: str
     name: str
 
+    @classmethod
+    def of(cls, queue: NamedQueue) -> Self:
+        """Return the name of a queue with a manifest."""
+        return cls(queue.metadata.namespace, queue.metadata.name)
+
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
 
 class Main(NamedTuple):
-    """The stage where a job waits for a worker, now or after a delay."""
+    """The stage where a job waits for a worker, now or after a delay.
+
+    A job of an ephemeral queue is not `persistent`: it lives in the broker's memory.
+    """
 
     queue: QueueKey
     job: Job
     delay_ms: int = 0
+    persistent: bool = True
 
 
 class Dead(NamedTuple):
@@ -121,6 +133,58 @@ class Depth(NamedTuple):
     dead: int
 
 
+class Busy(Exception):  # noqa: N818  # not an error: it can be had later
+    """Another redrive of the queue is under way."""
+
+
+class Course(Protocol):
+    """How a redrive shall go, and who is told how it goes."""
+
+    @property
+    def name(self) -> str:
+        """What the redrive is known by; one that was cut short is resumed under the same name."""
+
+    @property
+    def wary(self) -> int | None:
+        """How many of its jobs may come back at the most; None for any number."""
+
+    @property
+    def at_once(self) -> int:
+        """How many jobs may be on their way at the same time; 0 ends the redrive."""
+
+    @property
+    def ahead(self) -> int:
+        """How many letters may be in hand while those that are chosen are looked for."""
+
+    @property
+    def most_ready(self) -> int | None:
+        """The queue's `maxLength`: more must not be sent than there is room for."""
+
+    def chooses(self, record: DeadLetterRecord) -> bool:
+        """Tell whether a dead letter is to be sent back."""
+
+    def sends(self, record: DeadLetterRecord) -> Job:
+        """Return the job that goes back in place of a chosen letter."""
+
+    def resumed(self, sent: int) -> None:
+        """Know how many jobs earlier runs of this redrive have sent."""
+
+    async def release(self, jobs: int) -> int:
+        """Wait until some of these jobs may go, and return how many."""
+
+    def sent(self, letters: Sequence[DeadLetterRecord]) -> None:
+        """Know that these are sent."""
+
+    def full(self) -> None:
+        """End the redrive: there is no room in the queue."""
+
+    def came_back(self, jobs: int) -> None:
+        """Know how many jobs of this redrive are among the dead letters again."""
+
+    async def ended(self) -> None:
+        """Keep the result; afterwards the redrive is forgotten and cannot be resumed."""
+
+
 class DeadLetters(Protocol):
     """The dead letters of one queue, by browsing what the broker holds."""
 
@@ -129,17 +193,103 @@ class DeadLetters(Protocol):
     ) -> tuple[Sequence[DeadLetterRecord], str | None]:
         """Return a page in order of arrival and the cursor of the next one; disturb nothing."""
 
+    def read(self) -> AsyncGenerator[DeadLetterRecord]:
+        """Give every dead letter once, in any order; only a few are in memory."""
+
     async def find(self, job_id: str) -> DeadLetterRecord | None:
         """Return one dead letter."""
 
     async def remove(self, job_ids: Sequence[str]) -> int:
         """Discard these dead letters and return how many there were."""
 
-    async def redrive(self, choose: Callable[[DeadLetterRecord], bool], limit: int | None) -> int:
+    async def redrive(self, course: Course, patience: float) -> None:
         """Send chosen dead letters back to the main stage.
 
-        Each is published and confirmed before it is removed, so an interruption at any point
-        leaves it in one of the two places, at worst in both, and never in neither.
+        Each is safe on its way before it is removed. However often a redrive is cut short and
+        resumed, each job is sent once; one that fails again is not sent again by the same redrive.
+        One redrive at a time moves a queue's letters: `Busy` if that is another one for longer
+        than the patience, in seconds.
+        """
+
+
+class Entry(NamedTuple):
+    """A message of a stream, and where it stands there.
+
+    Offsets begin with 0 and grow from one message to the next, though not always by one.
+    """
+
+    offset: int
+    job: Job
+
+
+class Reading(Protocol):
+    """A way through a stream that never ends by itself."""
+
+    def done(self, entries: int) -> None:
+        """Make room for as many more to come."""
+
+    async def close(self) -> None:
+        """Read no further."""
+
+
+class Holder(Protocol):
+    """Who wants to be the one that reads a stream for a group."""
+
+    def granted(self, cursor: int | None) -> None:
+        """Read on at this offset, for the group is ours; None if it never read before."""
+
+    def moved(self, cursor: int) -> None:
+        """Go on here instead: somebody sought."""
+
+    def revoked(self) -> None:
+        """Stop: another may be reading by now. `granted` is called again when it is ours again."""
+
+
+class Hold(Protocol):
+    """A wish to hold a group, or the hold itself."""
+
+    async def release(self) -> None:
+        """Let another one have it, or wish for it no longer; the holder is told nothing more."""
+
+
+class Log(Protocol):
+    """A stream: its messages, and how far each group has read.
+
+    A group's cursor is the offset of the message it reads next. It outlives pods and brokers. What
+    one client was told is kept, every other one knows from then on. Where the broker is away or
+    silent for too long the coroutines raise ConnectionError.
+    """
+
+    def read(
+        self, start: Position, receive: Callable[[Sequence[Entry]], None], ahead: int
+    ) -> Reading:
+        """Give out entries from a position on, at most so many ahead of what was `done`."""
+
+    async def cursor(self, group: str) -> int | None:
+        """Return where a group reads on; None if it never committed."""
+
+    async def groups(self) -> Mapping[str, int]:
+        """Return the cursor of each group that has one."""
+
+    async def commit(self, group: str, cursor: int) -> None:
+        """Keep how far a group has read; it is safe when this returns.
+
+        A commit never moves a group back, and one that a `seek` overtook does nothing.
+        """
+
+    async def seek(self, group: str, to: Position) -> int:
+        """Move a group, tell its holder, and return the cursor it has now."""
+
+    async def locate(self, position: Position) -> int:
+        """Return the offset that a position means now: of a message, or of the one to come."""
+
+    async def span(self) -> tuple[int, int]:
+        """Return the offset of the oldest message there is, and the one that comes next."""
+
+    def hold(self, group: str, holder: Holder) -> Hold:
+        """Wish to be the one reader of a group that the manifest lists among its consumers.
+
+        The wish is renewed by itself after a reconnect.
         """
 
 
@@ -162,6 +312,13 @@ class Broker(Protocol):
     def unavailable(self) -> str | None:
         """Why publishing cannot work right now, as a sentence; None if it can."""
 
+    @property
+    def interrupted(self) -> str | None:
+        """Why no job comes to us, as a sentence; None if they come, or will in a moment.
+
+        A connection that is lost and comes back at once is not worth a word.
+        """
+
     def publish(self, batch: Sequence[Publication], settled: Settled) -> None:
         """Send a batch; `settled` gets one verdict for each, in order."""
 
@@ -174,8 +331,17 @@ class Broker(Protocol):
         evenly, and each has at least one job of it.
         """
 
+    async def consumers(self, queue: QueueKey) -> int:
+        """Return how many want jobs of a queue, here and elsewhere, as the broker counts them.
+
+        RabbitMQ counts consumers, of which a subscription has one for each time its prefetch grew.
+        """
+
     async def depth(self, queue: QueueKey) -> Depth | None:
         """Return how many jobs are where; None for a queue that does not exist."""
 
     def dead_letters(self, queue: QueueKey) -> DeadLetters:
         """Return the queue's dead letters."""
+
+    def log(self, queue: QueueKey) -> Log:
+        """Return a stream's messages and cursors."""

@@ -2,10 +2,12 @@
 
 from typing import NamedTuple
 
-from namedqueue import retry
+from namedqueue import ladder, retry
+from namedqueue.api.namedqueue import Retry
 from namedqueue.deadletters import bury
 from namedqueue.envelope import Job
 from namedqueue.history import AttemptRecord
+from namedqueue.idempotency import Claim
 from namedqueue.outcomes import Outcome
 from namedqueue_sidecar.brokers.port import Dead, Delivery, Main, QueueKey
 
@@ -14,10 +16,10 @@ class Attempt:
     """A job that is being worked on, or that is moving on to its next stage.
 
     `delivery` is None when its connection was lost meanwhile; `began` is by the event loop's
-    clock, `began_at` in milliseconds since the epoch.
+    clock, `began_at` in milliseconds since the epoch. `claim` is on the job's key, if it has one.
     """
 
-    __slots__ = ("began", "began_at", "delivery", "job", "moving")
+    __slots__ = ("began", "began_at", "claim", "delivery", "job", "moving")
 
     def __init__(self, delivery: Delivery, began: float, began_at: int) -> None:
         self.delivery: Delivery | None = delivery
@@ -25,6 +27,13 @@ class Attempt:
         self.began = began
         self.began_at = began_at
         self.moving = False
+        self.claim: Claim | None = None
+
+    @property
+    def waited_ms(self) -> int | None:
+        """How long the job waited for its first attempt, if this is that."""
+        job = self.job
+        return None if job.attempt > 1 or job.throttles else self.began_at - job.enqueued_at
 
     def record(self, outcome: Outcome, seconds: float) -> AttemptRecord:
         """Return the attempt as the job's history tells it."""
@@ -45,6 +54,15 @@ class InFlight(NamedTuple):
     worker: str
     since: int
     until: int
+
+
+def put_off(queue: QueueKey, job: Job, policy: Retry, random: float) -> Main:
+    """Return what is published for a job whose key is in progress: the same one, later.
+
+    It used no attempt, and it is no copy of the one that came.
+    """
+    waits = job.throttles + 1
+    return Main(queue, job._replace(throttles=waits), ladder.wait_ms(policy, waits, random))
 
 
 def next_stage(

@@ -8,13 +8,13 @@ copy would lose it.
 """
 
 from collections import deque
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from namedqueue.envelope import CopyKey, Job
+from namedqueue_sidecar.brokers.port import Delivery
+from namedqueue_sidecar.consuming.attempts import Attempt
 
 REMEMBERED: Final = 10_000
-
-T = TypeVar("T")
 
 
 class _Copy(NamedTuple):
@@ -39,13 +39,13 @@ class Memory:
         return self._done.pop(copy, True) is None
 
 
-class Copies(Generic[T]):
-    """Remembers, for a while, what must not run again; `T` is what flies on as a stray."""
+class Copies:
+    """Remembers, for a while, what must not run again, and attempts that fly on as strays."""
 
     def __init__(self, memory: Memory | None = None) -> None:
         self._recently_acked: deque[_Copy] = deque(maxlen=REMEMBERED)
         self._memory = memory or Memory()
-        self._strays: dict[_Copy, T] = {}
+        self._strays: dict[_Copy, Attempt] = {}
 
     def acked(self, job: Job) -> None:
         """Remember a job whose acknowledgement may still get lost."""
@@ -65,13 +65,21 @@ class Copies(Generic[T]):
         """Tell whether this job is done already, once."""
         return self._memory.take(_copy(job))
 
-    def stray(self, job: Job, flight: T) -> None:
+    def stray(self, job: Job, flight: Attempt) -> None:
         """Expect a job to come again that the app is still working on."""
         self._strays[_copy(job)] = flight
 
-    def take_stray(self, job: Job) -> T | None:
-        """Return the flight of a job that came again."""
-        return self._strays.pop(_copy(job), None)
+    def forget_stray(self, job: Job) -> None:
+        """Expect a job no longer, for its flight has ended."""
+        self._strays.pop(_copy(job), None)
+
+    def joined(self, delivery: Delivery) -> bool:
+        """Give a job that came again to its flight, if that is still under way."""
+        flight = self._strays.pop(_copy(delivery.job), None)
+        if flight is None:
+            return False
+        flight.delivery = delivery
+        return True
 
 
 def _copy(job: Job) -> _Copy:

@@ -6,18 +6,22 @@ that is up before its app waits for it, and it closes again when a connection is
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
-from namedqueue_sidecar.app.port import App
+from namedqueue_sidecar.app.port import Ready
 from namedqueue_sidecar.ending import end
 
-_PROBE_PAUSE = 0.25
-_LONGEST_PROBE_PAUSE = 2.0
+LONGEST_ABSENCE: Final = 30.0
+"""Seconds that an ordered queue waits here for an app that is away, before another pod has it."""
+
+_PROBE_PAUSE: Final = 0.25
+_LONGEST_PROBE_PAUSE: Final = 2.0
 
 
 class Gate:
     """Open while the app answers; probes it while closed."""
 
-    def __init__(self, app: App, moved: Callable[[], None]) -> None:
+    def __init__(self, app: Ready, moved: Callable[[], None]) -> None:
         """Call `moved` whenever the gate opens or closes."""
         self._app = app
         self._moved = moved

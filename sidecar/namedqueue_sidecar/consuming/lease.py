@@ -1,4 +1,4 @@
-"""A job in the hands of a worker that fetched it, and the ways in which that ends."""
+"""A job in the hands of a worker that fetched it: how it gets there, and how that ends."""
 
 import asyncio
 import secrets
@@ -7,7 +7,7 @@ from enum import Enum
 from namedqueue import retry
 from namedqueue_sidecar.brokers.port import Delivery
 from namedqueue_sidecar.consuming.attempts import Attempt
-from namedqueue_sidecar.consuming.pulls import Wish
+from namedqueue_sidecar.consuming.pulls import Pull, Wish
 
 
 class End(Enum):
@@ -43,3 +43,19 @@ class Lease(Attempt):
         self.visibility = wish.visibility
         self.until = began_at + round(wish.visibility * 1000)
         self.settled: asyncio.Future[retry.Decision | End] | None = None
+
+    def settle(self, end: retry.Decision | End) -> None:
+        """Tell whoever waits for it how the lease ended."""
+        if self.settled is not None and not self.settled.done():
+            self.settled.set_result(end)
+
+
+class LeasePull(Pull):
+    """A pull with its answer, which is None if there will be no jobs because we are draining."""
+
+    __slots__ = ("answer", "leases")
+
+    def __init__(self, wish: Wish) -> None:
+        super().__init__(wish)
+        self.leases: list[Lease] = []
+        self.answer: asyncio.Future[list[Lease] | None] = asyncio.Future()

@@ -9,35 +9,43 @@ these ways:
     reject              published to the dead letters, confirmed, then acknowledged
     drained             handed back at the end of the grace period, uncounted
 
-Deliveries follow demand. While nobody waits the prefetch is 0, so no job lies idle here while
-another pod could run it; while pulls wait it is what they lack plus what is in our hands. A job
-that no pull wants any more is handed back at once.
+Deliveries follow demand (`inhand.py`): none come while no pull waits, and a job that no pull wants
+any more is handed back at once.
 
 When the connection is lost the leases on it are void, but their workers are still at it. If such
 a job comes to us again before its lease has run out the two are joined; if its worker says that it
 is processed, that is remembered and the job is not run again.
+
+With a guard a job's key is claimed before a pull gets it, and how a lease ended is written before
+the job is acknowledged.
 """
 
 import asyncio
-import contextlib
 import random as randomness
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from namedqueue import retry
 from namedqueue.api.namedqueue import NamedQueue
-from namedqueue.outcomes import Failure, Kind, Outcome, classify, invalid
-from namedqueue_sidecar.brokers.port import Broker, Delivery, QueueKey
-from namedqueue_sidecar.consuming.attempts import Attempt, InFlight, next_stage
+from namedqueue.idempotency import Claim, Refused, State
+from namedqueue.outcomes import Failure, Kind, Outcome, invalid
+from namedqueue_sidecar.brokers.port import Broker, Dead, Delivery, Main, QueueKey
+from namedqueue_sidecar.consuming.attempts import Attempt, InFlight, next_stage, put_off
 from namedqueue_sidecar.consuming.copies import Copies, Memory
-from namedqueue_sidecar.consuming.deadlines import Deadlines
-from namedqueue_sidecar.consuming.lease import DrainingError, End, Lease, LeaseEndedError
+from namedqueue_sidecar.consuming.guarding import Guard
+from namedqueue_sidecar.consuming.hands import Hands
+from namedqueue_sidecar.consuming.inhand import InHand
+from namedqueue_sidecar.consuming.interims import Interims
+from namedqueue_sidecar.consuming.lease import DrainingError, End, Lease, LeaseEndedError, LeasePull
+from namedqueue_sidecar.consuming.leased import Leased
+from namedqueue_sidecar.consuming.onward import Onward
 from namedqueue_sidecar.consuming.outbox import Outbox
-from namedqueue_sidecar.consuming.pulls import Pull, Pulls, Wish
+from namedqueue_sidecar.consuming.pulls import Pulls, Wish
+from namedqueue_sidecar.consuming.rules import Rules
 from namedqueue_sidecar.consuming.tally import Tally
-from namedqueue_sidecar.consuming.validation import validator
 
 LONGEST_HOLD: Final = 29 * 60.0
 """Seconds that a job can be leased, extended or not, unless `worker.timeout` is longer: brokers
@@ -47,22 +55,11 @@ SAFE_WITHIN: Final = 30.0
 """Seconds that a worker which finishes a lease waits for the job to be safe at its next stage."""
 
 _DEFAULT_VISIBILITY: Final = 30.0
-_REMEMBERED: Final = 10_000
-
-
-class _Pull(Pull):
-    """A pull with its answer, which is None if there will be no jobs because we are draining."""
-
-    __slots__ = ("answer", "leases")
-
-    def __init__(self, wish: Wish) -> None:
-        super().__init__(wish)
-        self.leases: list[Lease] = []
-        self.answer: asyncio.Future[list[Lease] | None] = asyncio.Future()
+_STORE_PAUSE: Final = 0.5
 
 
 class Leases:
-    """Leases the jobs of one durable queue."""
+    """Leases the jobs of one durable queue, or with `interims` of an ephemeral one."""
 
     def __init__(
         self,
@@ -70,44 +67,47 @@ class Leases:
         broker: Broker,
         *,
         memory: Memory | None = None,
+        interims: Interims | None = None,
+        guard: Guard | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         random: Callable[[], float] = randomness.random,
     ) -> None:
-        self.key = QueueKey(queue.metadata.namespace, queue.metadata.name)
+        self.key = QueueKey.of(queue)
+        self.tally = Tally(*self.key, ephemeral=interims is not None)
         self._loop = asyncio.get_running_loop()
         self._now_ms = now_ms
         self._random = random
-        self.tally = Tally(*self.key)
-        self._outbox = Outbox(broker)
-        self._copies = Copies[Lease](memory)
-        self._pulls = Pulls[_Pull](self._answer)
-        self._leases: dict[str, Lease] = {}
+        self._guard = guard
+        self._onward = Onward(Outbox(broker) if interims is None else interims, guard)
+        self._copies = Copies(memory)
+        self._pulls = Pulls[LeasePull](self._answer)
+        self._claiming: set[Attempt] = set()
+        self._claimed_by: dict[Delivery, Claim] = {}
+        self._leased = Leased(self._expired)
         self._moving: set[Attempt] = set()
-        self._ended: dict[str, End] = {}
-        self._deadlines = Deadlines(self._time_is_up)
-        self._in_hand = 0
-        self._empty_handed = asyncio.Event()
-        self._empty_handed.set()
         self._draining = False
         self._drained = asyncio.Event()
-        self._prefetch = 0
         self.update(queue)
-        self._subscription = broker.subscribe(self.key, self, prefetch=0)
+        self._in_hand = InHand(broker.subscribe(self.key, self, prefetch=0), self._ask)
+        self._hands = Hands(self._in_hand, self._copies, self.tally)
 
     def update(self, queue: NamedQueue) -> None:
         """Follow a changed spec; leases under way keep their time."""
         worker = queue.spec.worker
-        self._spec = queue.spec
-        self._problem_with = validator(queue.spec.payload_schema)
+        self._rules = Rules.of(queue)
         self.default_visibility = worker.timeout.seconds if worker else _DEFAULT_VISIBILITY
         self.longest_visibility = max(LONGEST_HOLD, self.default_visibility)
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody waits for a job, or has one."""
+        return bool(self._pulls) or len(self._in_hand) > 0
 
     @property
     def flights(self) -> list[InFlight]:
         """What is leased, to whom, and until when."""
         return [
-            InFlight(lease.job, lease.worker, lease.began_at, lease.until)
-            for lease in self._leases.values()
+            InFlight(lease.job, lease.worker, lease.began_at, lease.until) for lease in self._leased
         ]
 
     # Calls of workers
@@ -116,7 +116,7 @@ class Leases:
         """Lease jobs; waits for the first, and returns none if there is none in time."""
         if self._draining:
             raise DrainingError
-        pull = _Pull(wish)
+        pull = LeasePull(wish)
         self._pulls.add(pull)
         self._ask()
         try:
@@ -133,10 +133,10 @@ class Leases:
 
         Whoever asks again while the job moves on waits for the same end.
         """
-        lease = self._find(lease_id)
+        lease = self._leased.find(lease_id)
         if lease.settled is None:
             lease.settled = self._loop.create_future()
-            self._deadlines.drop(lease.id)
+            self._leased.stop_clock(lease)
             self._conclude(lease, outcome)
         async with asyncio.timeout(SAFE_WITHIN):
             settled = await asyncio.shield(lease.settled)
@@ -146,15 +146,12 @@ class Leases:
 
     def extend(self, lease_id: str, visibility: float | None) -> Lease:
         """Give a lease more time from now on, up to the longest that a job can be held."""
-        lease = self._find(lease_id)
+        lease = self._leased.find(lease_id)
         if lease.settled is not None:
             raise LeaseEndedError(End.FINISHED)
         if lease.delivery is None:
             raise LeaseEndedError(End.LOST)
-        latest = lease.began + self.longest_visibility
-        moment = min(self._loop.time() + (visibility or lease.visibility), latest)
-        lease.until = lease.began_at + round((moment - lease.began) * 1000)
-        self._deadlines.set(lease.id, moment)
+        self._leased.extend(lease, visibility, self.longest_visibility)
         return lease
 
     async def drain(self, patience: float) -> None:
@@ -170,28 +167,27 @@ class Leases:
             self._hand_back(pull.got)
             if not pull.answer.done():
                 pull.answer.set_result(None)
-        await self._subscription.stop()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._empty_handed.wait(), patience)
-        self._deadlines.close()
-        for attempt in {*self._leases.values(), *self._moving}:
+        await self._in_hand.stop(patience)
+        self._leased.close()
+        for attempt in {*self._leased, *self._moving, *self._claiming}:
             self._let_go(attempt)
-        await self._subscription.close()
+        await self._in_hand.close()
         self._drained.set()
 
     # Calls of the broker
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Take jobs over from the broker and give them to the pulls that wait."""
-        self._in_hand += len(deliveries)
-        self._empty_handed.clear()
+        self._in_hand.took(len(deliveries))
         unwanted = []
         for delivery in deliveries:
-            if delivery.redelivered and self._recognised(delivery):
+            if delivery.redelivered and self._hands.recognised(delivery):
                 continue
-            problem = self._problem_with(delivery.job)
+            problem = self._rules.problem_with(delivery.job)
             if problem is not None:
                 self._refuse(delivery, invalid(problem))
+            elif self._guard is not None:
+                self._claim(self._guard, delivery)
             elif self._pulls:
                 self._pulls.give(delivery)
             else:
@@ -202,63 +198,95 @@ class Leases:
     def lost(self) -> None:
         """Void what we hold: the broker gives it out again."""
         self._copies.connection_lost()
+        self._give_back_keys(tuple(self._claimed_by))
         self._pulls.void()
-        for attempt in self._moving:
+        for attempt in (*self._moving, *self._claiming):
             attempt.delivery = None
+            self._onward.end(attempt, State.FAILED)
         self._moving.clear()
-        for lease in tuple(self._leases.values()):
+        for lease in self._leased:
             lease.delivery = None
             if lease.moving:
-                self._end(lease, End.LOST)
+                self._leased.end(lease, End.LOST)
             else:
                 self._copies.stray(lease.job, lease)
-        self._released(self._in_hand)
+        self._in_hand.void()
+
+    def _hand_back(self, deliveries: Sequence[Delivery]) -> None:
+        self._give_back_keys(deliveries)
+        self._hands.hand_back(deliveries)
+
+    # Claims
+
+    def _claim(self, guard: Guard, delivery: Delivery) -> None:
+        attempt = Attempt(delivery, self._loop.time(), self._now_ms())
+        if guard.claim(attempt, partial(self._claimed, attempt)):
+            delivery.job = attempt.job
+            self._claiming.add(attempt)
+        else:
+            self._refuse(delivery, invalid(guard.keyless))
+
+    def _claimed(self, attempt: Attempt, answer: Claim | Refused | None) -> None:
+        """Give a job whose key is ours to a pull; else see to it without one."""
+        self._claiming.discard(attempt)
+        attempt.claim = answer if isinstance(answer, Claim) else None
+        delivery = attempt.delivery
+        if delivery is None:
+            self._onward.end(attempt, State.RECEIVED)
+        elif attempt.claim is not None and self._pulls:
+            self._claimed_by[delivery] = attempt.claim
+            self._pulls.give(delivery)
+        elif answer is Refused.DUPLICATE:
+            self._hands.ack(delivery)
+        elif answer is Refused.IN_PROGRESS:
+            later = put_off(self.key, attempt.job, self._rules.policy, self._random())
+            self._publish(attempt, later, retry.ACK)
+        else:
+            self._onward.end(attempt, State.RECEIVED)
+            self._hand_back([delivery])
+
+    def _give_back_keys(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            claim = self._claimed_by.pop(delivery, None)
+            if claim is not None and self._guard is not None:
+                self._guard.end(claim, State.RECEIVED)
 
     # Pulls
 
     def _ask(self) -> None:
         """Have the broker deliver what the pulls lack, and nothing while none waits."""
         lacking = self._pulls.lacking
-        prefetch = self._in_hand + lacking if lacking else 0
-        if prefetch != self._prefetch:
-            self._prefetch = prefetch
-            self._subscription.set_prefetch(prefetch)
+        if lacking and self._guard is not None and not self._guard.available:
+            lacking = 0
+            self._loop.call_later(_STORE_PAUSE, self._ask)
+        self._in_hand.want(lacking)
 
-    def _answer(self, pull: _Pull) -> None:
+    def _answer(self, pull: LeasePull) -> None:
         """Lease to a pull what it got."""
         now, now_ms = self._loop.time(), self._now_ms()
         pull.leases = [Lease(delivery, now, now_ms, pull.wish) for delivery in pull.got]
-        for lease in pull.leases:
-            self._leases[lease.id] = lease
-            self._deadlines.set(lease.id, now + lease.visibility)
-            first = lease.job.attempt == 1
-            self.tally.started(now_ms - lease.job.enqueued_at if first else None)
+        for delivery, lease in zip(pull.got, pull.leases, strict=True):
+            lease.claim = self._claimed_by.pop(delivery, None)
+            self._leased.add(lease)
+            self.tally.started(lease.waited_ms)
         if not pull.answer.done():
             pull.answer.set_result(pull.leases)
         self._ask()
 
-    def _withdraw(self, pull: _Pull) -> None:
+    def _withdraw(self, pull: LeasePull) -> None:
         """Take back what a pull got, or was about to get, whose worker is gone."""
         if self._pulls.leave(pull):
             self._hand_back(pull.got)
         for lease in pull.leases:
-            if lease.id in self._leases and lease.settled is None:
+            if lease in self._leased and lease.settled is None:
                 self._let_go(lease)
         self._ask()
 
     # Ends
 
-    def _find(self, lease_id: str) -> Lease:
-        lease = self._leases.get(lease_id)
-        if lease is None:
-            raise LeaseEndedError(self._ended.get(lease_id))
-        return lease
-
-    def _time_is_up(self, lease_id: str) -> None:
-        lease = self._leases[lease_id]
-        timeout = classify(Failure.TIMEOUT, self._spec.errors, now=self._now_ms())
+    def _expired(self, lease: Lease) -> None:
+        timeout = self._rules.outcome(Failure.TIMEOUT, self._now_ms())
         message = f"{lease.worker} neither finished nor extended its lease in time"
-        self._remember(lease, End.EXPIRED)
         self._conclude(lease, replace(timeout, message=message))
 
     def _conclude(self, lease: Lease, outcome: Outcome) -> None:
@@ -267,65 +295,58 @@ class Leases:
         if lease.delivery is None:
             self._conclude_void(lease, outcome)
             return
-        decision = self._decide(lease, outcome)
+        decision = self._rules.decide(lease.job, outcome, self._random())
         if isinstance(decision, retry.Retry | retry.DeadLetter):
             self._move_on(lease, outcome, decision)
         else:
             self.tally.ended(lease.job.attempt, dead=False)
-            self._ack(lease.delivery)
-            self._end(lease, decision)
+            self._moving.add(lease)
+            self._onward.record(lease, State.PROCESSED, partial(self._finish, lease, decision))
 
     def _conclude_void(self, lease: Lease, outcome: Outcome) -> None:
         """End a lease whose delivery is void: what was processed must not run again."""
-        self._copies.take_stray(lease.job)
-        if outcome.kind is Kind.PROCESSED:
+        self._copies.forget_stray(lease.job)
+        processed = outcome.kind is Kind.PROCESSED
+        self._onward.end(lease, State.PROCESSED if processed else State.FAILED)
+        if processed:
             self._copies.done(lease.job)
-            self._end(lease, retry.ACK)
+            self._leased.end(lease, retry.ACK)
         else:
-            self._end(lease, End.LOST)
+            self._leased.end(lease, End.LOST)
 
     def _refuse(self, delivery: Delivery, outcome: Outcome) -> None:
         """End a job that no worker may see."""
         attempt = Attempt(delivery, self._loop.time(), self._now_ms())
         self.tally.started(None)
         self.tally.answered(outcome, 0)
-        decision = self._decide(attempt, outcome)
+        decision = self._rules.decide(attempt.job, outcome, self._random())
         if isinstance(decision, retry.Retry | retry.DeadLetter):
             self._move_on(attempt, outcome, decision)
-
-    def _decide(self, attempt: Attempt, outcome: Outcome) -> retry.Decision:
-        policy, job = self._spec.retry, attempt.job
-        draw = self._random()
-        return retry.decide(policy, job.attempt, outcome, throttles=job.throttles, random=draw)
 
     def _move_on(
         self, attempt: Attempt, outcome: Outcome, decision: retry.Retry | retry.DeadLetter
     ) -> None:
-        """Publish to the next stage; the job stays in our hands until it is safe there."""
         if isinstance(decision, retry.DeadLetter):
             self.tally.ended(attempt.job.attempt, dead=True)
-        attempt.moving = True
-        self._moving.add(attempt)
-
-        def arrived() -> None:
-            self._moving.discard(attempt)
-            if attempt.delivery is None:
-                self._copies.done(attempt.job)
-            else:
-                self._ack(attempt.delivery)
-            if isinstance(attempt, Lease):
-                self._end(attempt, decision)
-
         record = attempt.record(outcome, self._loop.time() - attempt.began)
         publication = next_stage(self.key, attempt.job, decision, record, self._now_ms())
-        self._outbox.send(publication, arrived, still_ours=lambda: attempt.delivery is not None)
+        self._publish(attempt, publication, decision)
 
-    def _end(self, lease: Lease, settled: retry.Decision | End) -> None:
-        """Forget a lease and tell whoever waits for its end."""
-        if self._leases.get(lease.id) is lease:
-            self._remember(lease, settled if isinstance(settled, End) else End.FINISHED)
-        if lease.settled is not None and not lease.settled.done():
-            lease.settled.set_result(settled)
+    def _publish(
+        self, attempt: Attempt, publication: Main | Dead, decision: retry.Decision
+    ) -> None:
+        """Publish to the next stage; the job stays in our hands until it is safe there."""
+        self._moving.add(attempt)
+        self._onward.publish(attempt, publication, partial(self._finish, attempt, decision))
+
+    def _finish(self, attempt: Attempt, decision: retry.Decision) -> None:
+        self._moving.discard(attempt)
+        if attempt.delivery is None:
+            self._copies.done(attempt.job)
+        else:
+            self._hands.ack(attempt.delivery)
+        if isinstance(attempt, Lease):
+            self._leased.end(attempt, decision)
 
     def _let_go(self, attempt: Attempt) -> None:
         """Hand a job back; what was under way with it comes to nothing."""
@@ -333,46 +354,9 @@ class Leases:
         if delivery is not None:
             self._hand_back([delivery])
         self._moving.discard(attempt)
+        self._onward.end(attempt, State.RECEIVED)
         if isinstance(attempt, Lease):
-            self._copies.take_stray(attempt.job)
+            self._copies.forget_stray(attempt.job)
             if not attempt.moving:
                 self.tally.let_go()
-            self._end(attempt, End.HANDED_BACK)
-
-    def _remember(self, lease: Lease, end: End) -> None:
-        del self._leases[lease.id]
-        self._deadlines.drop(lease.id)
-        self._ended[lease.id] = end
-        while len(self._ended) > _REMEMBERED:
-            del self._ended[next(iter(self._ended))]
-
-    def _recognised(self, delivery: Delivery) -> bool:
-        """Tell whether a redelivered job needs no attempt: it is under way, or it is done."""
-        stray = self._copies.take_stray(delivery.job)
-        if stray is not None:
-            stray.delivery = delivery
-            return True
-        if self._copies.take_done(delivery.job):
-            self.tally.copy_dropped()
-            self._ack(delivery)
-            return True
-        return False
-
-    # Deliveries in our hands
-
-    def _ack(self, delivery: Delivery) -> None:
-        self._copies.acked(delivery.job)
-        self._subscription.ack((delivery,))
-        self._released(1)
-
-    def _hand_back(self, deliveries: Sequence[Delivery]) -> None:
-        if deliveries:
-            self.tally.handed_back(len(deliveries))
-            self._subscription.hand_back(deliveries)
-            self._released(len(deliveries))
-
-    def _released(self, jobs: int) -> None:
-        self._in_hand -= jobs
-        if not self._in_hand:
-            self._empty_handed.set()
-        self._ask()
+            self._leased.end(attempt, End.HANDED_BACK)

@@ -6,7 +6,8 @@ acknowledged, and its group goes on. So a job ends in one of three ways: process
 or not finished, which means that it goes back to the queue in its old place.
 
 Every step is a plain call from the event loop, in this order: `deliver`, `_start`, `_attempt`,
-`_answered`, `_conclude`. A job is in its line from its delivery until it is settled.
+`_answered`, `_conclude`. A job is in its line from its delivery until it is settled. With a guard
+there are two steps more: `_claimed` before the app is called, `_record` before the job is settled.
 
 Order holds through trouble, because nothing is ever handed back singly while we go on:
 
@@ -27,35 +28,29 @@ finds nothing are one group together: where order is in doubt it is kept.
 """
 
 import asyncio
-import contextlib
-import random as randomness
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Final
 
 from namedqueue import retry
 from namedqueue.api.namedqueue import NamedQueue
-from namedqueue.deadletters import bury
-from namedqueue.envelope import Job
+from namedqueue.idempotency import Claim, Refused, State
 from namedqueue.keypaths import extract
-from namedqueue.outcomes import Attempted, Kind, Outcome, classify, invalid
+from namedqueue.outcomes import Attempted, Kind, Outcome, invalid
 from namedqueue.topology.fifo import LOOK_AHEAD
-from namedqueue_sidecar.app.calls import Caller
-from namedqueue_sidecar.app.port import App
-from namedqueue_sidecar.brokers.port import Broker, Dead, Delivery, QueueKey, Subscription
-from namedqueue_sidecar.consuming.attempts import Attempt, InFlight
-from namedqueue_sidecar.consuming.copies import Copies, Memory
-from namedqueue_sidecar.consuming.gate import Gate
+from namedqueue_sidecar.brokers.port import Delivery
+from namedqueue_sidecar.consuming.alarm import Alarm
+from namedqueue_sidecar.consuming.attempts import Attempt, InFlight, next_stage
+from namedqueue_sidecar.consuming.copies import Copies
+from namedqueue_sidecar.consuming.flights import Flights, pushed
+from namedqueue_sidecar.consuming.gate import LONGEST_ABSENCE, Gate
 from namedqueue_sidecar.consuming.groups import Group, Groups, Place
+from namedqueue_sidecar.consuming.onward import Onward
 from namedqueue_sidecar.consuming.outbox import Outbox
-from namedqueue_sidecar.consuming.pace import Pace
 from namedqueue_sidecar.consuming.progress import Progress
+from namedqueue_sidecar.consuming.resting import Resting
+from namedqueue_sidecar.consuming.rules import Calling, Rules
 from namedqueue_sidecar.consuming.tally import Tally
-from namedqueue_sidecar.consuming.validation import validator
-
-LONGEST_ABSENCE: Final = 30.0
-"""Seconds that jobs wait here for an app that is away before another pod may have them."""
+from namedqueue_sidecar.consuming.workplace import Workplace
 
 
 class _Run(Attempt):
@@ -74,97 +69,62 @@ class _Run(Attempt):
 class OrderedWorker:
     """Works off one FIFO queue with the app beside it."""
 
-    def __init__(
-        self,
-        queue: NamedQueue,
-        broker: Broker,
-        app: App,
-        *,
-        share: float = 1.0,
-        memory: Memory | None = None,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        random: Callable[[], float] = randomness.random,
-    ) -> None:
-        fifo = queue.spec.durable_or_default.fifo
+    def __init__(self, workplace: Workplace) -> None:
+        fifo = workplace.queue.spec.durable_or_default.fifo
         if fifo is None:
-            raise ValueError(f"{queue.metadata.name} has no spec.durable.fifo, so no groups")
-        self.key = QueueKey(queue.metadata.namespace, queue.metadata.name)
+            raise ValueError(f"{workplace.key} has no spec.durable.fifo, so no groups")
+        self.key = workplace.key
+        self.tally = Tally(*self.key)
+        self.gate = Gate(workplace.ready, self._gate_moved)
+        self._workplace = workplace
         self._fifo = fifo
         self._loop = asyncio.get_running_loop()
-        self._broker = broker
-        self._now_ms = now_ms
-        self._random = random
-        self._app = app
-        self.tally = Tally(*self.key)
-        self._outbox = Outbox(broker)
-        self._gate = Gate(app, self._gate_moved)
+        self._rules = Rules.of(workplace.queue)
+        self._calling = Calling.of(workplace.queue, workplace.share, self._loop.time())
         self._groups = Groups()
-        self._runs: set[_Run] = set()
-        self._resting: dict[Group, asyncio.TimerHandle] = {}
-        self._nothing_flies = asyncio.Event()
-        self._nothing_flies.set()
-        self._copies = Copies[_Run](memory)
+        self._resting = Resting(self._rested)
+        self._runs = Flights[_Run]()
         self._progress = Progress()
+        self._copies = Copies(workplace.memory)
+        self._onward = Onward(Outbox(workplace.broker), workplace.guard)
+        self._absence = Alarm(self._release)
+        self._alarm = Alarm(self._start)
         self._released = True
         self._draining = False
-        self._absence: asyncio.TimerHandle | None = None
-        self._alarm: asyncio.TimerHandle | None = None
-        self._subscription: Subscription | None = None
-        self.update(queue, share)
+        self._subscription = workplace.broker.subscribe(
+            self.key, self, prefetch=0, partitions=fifo.partitions
+        )
 
     def update(self, queue: NamedQueue, share: float) -> None:
         """Follow a changed spec or share of the rate limit; jobs in flight go on as begun."""
-        worker = queue.spec.worker
-        if worker is None:
-            raise ValueError(f"{self.key} has no spec.worker, so there is no app to call")
-        self._spec = queue.spec
-        self._caller = Caller(worker, queue.spec.retry)
-        self._problem_with = validator(queue.spec.payload_schema)
-        self._concurrency = worker.concurrency
-        self._timeout_ms = worker.timeout.milliseconds
-        self._pace = Pace.of(worker.rate_limit, share, self._loop.time())
-        if self._subscription is not None:
-            self._start()
+        self._rules, self._calling = Rules.of(queue), Calling.of(queue, share, self._loop.time())
+        self._start()
 
     def start(self) -> None:
         """Begin; the first job is taken when the app is there."""
-        partitions = self._fifo.partitions
-        self._subscription = self._broker.subscribe(self.key, self, 0, partitions=partitions)
-        self._gate.close()
-
-    @property
-    def in_flight(self) -> int:
-        return len(self._runs)
+        self.gate.close()
 
     @property
     def flights(self) -> list[InFlight]:
         """What the app is working on."""
-        return [
-            InFlight(run.job, "push", run.began_at, run.began_at + self._timeout_ms)
-            for run in self._runs
-        ]
-
-    @property
-    def app_is_there(self) -> bool:
-        return self._gate.is_open
+        return pushed(self._runs, self._calling.timeout_ms)
 
     async def drain(self, patience: float) -> None:
         """Take no more, finish what the app has begun; the rest goes back as we let go."""
         self._draining = True
-        await self._held.stop()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._nothing_flies.wait(), patience)
-        await self._gate.stop()
-        for timer in (self._absence, self._alarm):
-            if timer is not None:
-                timer.cancel()
-        self._stop_resting()
+        await self._subscription.stop()
+        await self._runs.landed(patience)
+        await self.gate.stop()
+        self._absence.cancel()
+        self._alarm.cancel()
+        self._resting.stop()
         self.tally.handed_back(len(self._groups))
         for run in self._runs:
             if not run.moving:
                 self.tally.let_go()
+            self._onward.end(run, State.RECEIVED)
         self._runs.clear()
-        await self._held.close()
+        await self._subscription.close()
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Take jobs over from the broker, in the order of their partitions."""
@@ -178,11 +138,12 @@ class OrderedWorker:
     def lost(self) -> None:
         """Void what we hold: the broker gives it out again."""
         self._copies.connection_lost()
-        self._stop_resting()
+        self._resting.stop()
         for run in tuple(self._runs):
             run.delivery = None
             if run.moving:
-                self._land(run)
+                self._runs.land(run)
+                self._onward.end(run, State.FAILED)
                 run.group.busy = False
         self._remember(self._groups.void())
 
@@ -192,9 +153,9 @@ class OrderedWorker:
             self._hand_back_what_rests()
             return
         while self._may_start:
-            pause = self._pace.take(self._loop.time())
+            pause = self._calling.pace.take(self._loop.time())
             if pause > 0:
-                self._wake_in(pause)
+                self._alarm.set(pause)
                 return
             self._attempt(self._groups.take())
 
@@ -202,18 +163,10 @@ class OrderedWorker:
     def _may_start(self) -> bool:
         return (
             self._groups.any_ready
-            and self._gate.is_open
-            and len(self._runs) < self._concurrency
+            and self.gate.is_open
+            and len(self._runs) < self._calling.slots
             and not self._draining
         )
-
-    def _wake_in(self, seconds: float) -> None:
-        if self._alarm is None:
-            self._alarm = self._loop.call_later(seconds, self._wake)
-
-    def _wake(self) -> None:
-        self._alarm = None
-        self._start()
 
     def _attempt(self, group: Group) -> None:
         head = group.line[0]
@@ -221,51 +174,80 @@ class OrderedWorker:
             self.tally.copy_dropped()
             self._settle(group)
             return
-        began_at, job = self._now_ms(), head.job
-        run = _Run(group, self._loop.time(), began_at)
-        self._runs.add(run)
-        self._nothing_flies.clear()
-        first = job.attempt == 1 and job.throttles == 0
-        self.tally.started(began_at - job.enqueued_at if first else None)
-        problem = self._problem_with(job)
-        if problem is None:
-            self._app.post(self._caller.call(job), partial(self._answered, run))
-        else:
+        run = _Run(group, self._loop.time(), self._workplace.now_ms())
+        self._runs.begin(run)
+        self.tally.started(run.waited_ms)
+        problem, guard = self._rules.problem_with(run.job), self._workplace.guard
+        if problem is not None:
             self._conclude(run, invalid(problem))
+        elif guard is None:
+            self._call(run)
+        elif not guard.claim(run, partial(self._claimed, run)):
+            self._conclude(run, invalid(guard.keyless))
+
+    def _call(self, run: _Run) -> None:
+        self._workplace.app.post(self._calling.call(run.job), partial(self._answered, run))
+
+    def _claimed(self, run: _Run, answer: Claim | Refused | None) -> None:
+        """Call the app if the key is ours; else see to the job without it, or let it rest."""
+        run.claim = answer if isinstance(answer, Claim) else None
+        ours = run in self._runs and (run.delivery is not None or self._came_again(run))
+        if run.claim is not None and ours:
+            run.began, run.began_at = self._loop.time(), self._workplace.now_ms()
+            self._call(run)
+            return
+        self._onward.end(run, State.RECEIVED)
+        if run not in self._runs:
+            return  # let go at the end of a drain
+        self.tally.let_go()
+        self._runs.land(run)
+        if not ours:
+            self._groups.free(run.group)
+        elif answer is Refused.DUPLICATE:
+            self._settle(run.group)
+        elif answer is Refused.IN_PROGRESS:
+            self._resting.begin(run.group, self._rules.policy.delay.seconds)
+        else:
+            self._groups.free(run.group)
+            self.gate.close()
+        self._start()
 
     def _answered(self, run: _Run, attempted: Attempted) -> None:
         if run not in self._runs:
             return  # let go at the end of a drain
-        self._conclude(run, classify(attempted, self._spec.errors, now=self._now_ms()))
+        self._conclude(run, self._rules.outcome(attempted, self._workplace.now_ms()))
         self._start()
 
     def _conclude(self, run: _Run, outcome: Outcome) -> None:
         seconds = self._loop.time() - run.began
         self.tally.answered(outcome, seconds)
-        decision = self._decide(run.job, outcome)
+        decision = self._rules.decide(run.job, outcome, self._workplace.random())
         if run.delivery is None and not self._came_again(run):
             self._land_stray(run, decision, outcome, seconds)
             return
         match decision:
             case retry.Ack() | retry.Drop():
-                self._land(run)
                 self.tally.ended(run.job.attempt, dead=False)
-                self._settle(run.group)
+                if run.claim is None:
+                    self._runs.land(run)
+                    self._settle(run.group)
+                else:
+                    self._onward.record(run, State.PROCESSED, partial(self._finish, run))
             case retry.Pause():
-                self._land(run)
+                self._onward.end(run, State.RECEIVED)
+                self._runs.land(run)
                 self._groups.free(run.group)
-                self._gate.close()
+                self.gate.close()
             case retry.Retry() as again:
-                self._land(run)
+                self._onward.end(run, State.FAILED)
+                self._runs.land(run)
                 run.group.line[0].job = run.job.retried(again, run.record(outcome, seconds))
-                self._rest(run.group, again.delay_ms / 1000)
+                self._resting.begin(run.group, again.delay_ms / 1000)
             case retry.DeadLetter() as reason:
                 self.tally.ended(run.job.attempt, dead=True)
-                self._bury(run, reason, outcome, seconds)
-
-    def _decide(self, job: Job, outcome: Outcome) -> retry.Decision:
-        policy, draw = self._spec.retry, self._random()
-        return retry.decide(policy, job.attempt, outcome, throttles=job.throttles, random=draw)
+                record, now = run.record(outcome, seconds), self._workplace.now_ms()
+                letter = next_stage(self.key, run.job, reason, record, now)
+                self._onward.publish(run, letter, partial(self._finish, run))
 
     def _came_again(self, run: _Run) -> bool:
         """Join a stray with its job, if that is at the head of its line again."""
@@ -283,87 +265,58 @@ class OrderedWorker:
         self, run: _Run, decision: retry.Decision, outcome: Outcome, seconds: float
     ) -> None:
         """End a run whose delivery is void: what was processed must not run again."""
-        self._land(run)
-        if outcome.kind in (Kind.PROCESSED, Kind.DROPPED):
+        self._runs.land(run)
+        processed = outcome.kind in (Kind.PROCESSED, Kind.DROPPED)
+        self._onward.end(run, State.PROCESSED if processed else State.FAILED)
+        if processed:
             self._copies.done(run.as_delivered)
         elif isinstance(decision, retry.Retry):
             again = run.job.retried(decision, run.record(outcome, seconds))
             self._progress.remember(run.as_delivered, again)
         self._groups.free(run.group)
 
-    def _bury(self, run: _Run, reason: retry.DeadLetter, outcome: Outcome, seconds: float) -> None:
-        """Publish to the dead letters; the group waits until the job is safe there."""
-        run.moving = True
-        record = bury(run.job, reason, run.record(outcome, seconds), self._now_ms())
-
-        def arrived() -> None:
-            if run.delivery is None:
-                self._copies.done(run.as_delivered)
-            elif run in self._runs:
-                self._land(run)
-                self._settle(run.group)
-            self._start()
-
-        publication = Dead(self.key, record)
-        self._outbox.send(publication, arrived, still_ours=lambda: run.delivery is not None)
-
-    def _land(self, run: _Run) -> None:
-        self._runs.discard(run)
-        if not self._runs:
-            self._nothing_flies.set()
+    def _finish(self, run: _Run) -> None:
+        """Settle the job; of a void delivery remember that it needs no attempt."""
+        if run.delivery is None:
+            self._copies.done(run.as_delivered)
+        elif run in self._runs:
+            self._runs.land(run)
+            self._settle(run.group)
+        self._start()
 
     def _settle(self, group: Group) -> None:
         delivery = self._groups.settle(group).delivery
         self._copies.acked(delivery.job)
-        self._held.ack((delivery,))
-
-    def _rest(self, group: Group, seconds: float) -> None:
-        self._resting[group] = self._loop.call_later(seconds, self._rested, group)
+        self._subscription.ack((delivery,))
 
     def _rested(self, group: Group) -> None:
-        del self._resting[group]
         self._groups.free(group)
         self._start()
 
-    def _stop_resting(self) -> None:
-        for group, timer in self._resting.items():
-            timer.cancel()
-            group.busy = False
-        self._resting.clear()
-
     def _gate_moved(self) -> None:
-        if self._absence is not None:
-            self._absence.cancel()
-            self._absence = None
-        if not self._gate.is_open:
-            self._absence = self._loop.call_later(LONGEST_ABSENCE, self._release)
+        self._absence.cancel()
+        if not self.gate.is_open:
+            self._absence.set(LONGEST_ABSENCE)
         elif not self._draining:
             self._released = False
-            self._held.set_prefetch(LOOK_AHEAD * self._fifo.partitions)
+            self._subscription.set_prefetch(LOOK_AHEAD * self._fifo.partitions)
             self._start()
 
     def _release(self) -> None:
         """Let another pod work: this one's app has been away for too long."""
-        self._absence = None
         self._released = True
-        self._held.set_prefetch(0)
+        self._subscription.set_prefetch(0)
         self._hand_back_what_rests()
 
     def _hand_back_what_rests(self) -> None:
         """Hand back everything but what is with the app or on its way to the dead letters."""
-        self._stop_resting()
+        self._resting.stop()
         left = self._groups.leave()
         if left:
             self._remember(left)
             self.tally.handed_back(len(left))
-            self._held.hand_back([place.delivery for place in left])
+            self._subscription.hand_back([place.delivery for place in left])
 
     def _remember(self, places: Sequence[Place]) -> None:
         for place in places:
             self._progress.remember(place.delivery.job, place.job)
-
-    @property
-    def _held(self) -> Subscription:
-        if self._subscription is None:
-            raise RuntimeError(f"the worker of {self.key} was never started")
-        return self._subscription

@@ -7,18 +7,24 @@ delivery is void the broker gives the job out again, so there is nothing left to
 
 A full queue refuses a retry that has no delay. Waiting for room would hold the worker's slot, and
 with all slots held nobody makes room; so such a job goes by the ladder, which is never full.
+
+A stage that is not there is waited for, too, because the operator puts it back; a person is told,
+for whatever else is wrong with it nobody would see.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from namedqueue.ladder import TICK_MS
-from namedqueue_sidecar.brokers.port import Broker, Main, Publication, Verdict
+from namedqueue_sidecar.brokers.port import Broker, Dead, Main, Publication, Topic, Verdict
 
 Arrived: TypeAlias = Callable[[], None]
 StillOurs: TypeAlias = Callable[[], bool]
+
+_log = logging.getLogger(__name__)
 
 _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 5.0
@@ -65,6 +71,8 @@ class Outbox:
             if verdict is Verdict.CONFIRMED:
                 letter.arrived()
             elif letter.still_ours():
+                if verdict is Verdict.UNROUTABLE and letter.pause == _FIRST_PAUSE:
+                    _warn(letter.publication)
                 self._under_way += 1
                 detour = _past_a_full_queue(letter) if verdict is Verdict.FULL else letter
                 self._loop.call_later(letter.pause, self._again, detour)
@@ -73,6 +81,17 @@ class Outbox:
         self._under_way -= 1
         if letter.still_ours():
             self._post(letter._replace(pause=min(letter.pause * 2, _LONGEST_PAUSE)))
+
+
+def _warn(publication: Publication) -> None:
+    where = publication.job.topic if isinstance(publication, Topic) else publication.queue
+    wait = publication.delay_ms if isinstance(publication, Main) else 0
+    _log.warning(
+        "a job of %s waits here, for its next stage (%s, after %d ms) is not on the broker; if "
+        "this goes on, look at the queue's TopologyReady condition",
+        *(where, "dead letters" if isinstance(publication, Dead) else "main", wait),
+        extra={"action": "publish"},
+    )
 
 
 def _past_a_full_queue(letter: _Letter) -> _Letter:

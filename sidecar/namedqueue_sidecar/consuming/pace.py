@@ -1,7 +1,8 @@
 """How fast jobs may start: this replica's share of the queue's rate limit.
 
 A token bucket of one second's worth, at least one job deep, so that a low limit is met on average
-and a burst never exceeds what the limit allows in a second.
+and a burst never exceeds what the limit allows in a second. It begins with a single token: a pod
+that has just started, or was given another share, has saved nothing yet.
 """
 
 from typing import Self
@@ -15,7 +16,7 @@ class Pace:
     def __init__(self, per_second: float | None, now: float) -> None:
         self._per_second = per_second
         self._room = 1.0 if per_second is None else max(1.0, per_second)
-        self._tokens = self._room
+        self._tokens = 1.0
         self._at = now
 
     @classmethod

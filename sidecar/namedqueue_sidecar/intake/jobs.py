@@ -22,9 +22,10 @@ from namedqueue import headers as h
 from namedqueue import ladder
 from namedqueue.api.durations import Duration
 from namedqueue.api.namedqueue import NamedQueue
+from namedqueue.edits import Edit
 from namedqueue.envelope import DEFAULT_CONTENT_TYPE, DEFAULT_TYPE, LONGEST_TRACESTATE, Job
 from namedqueue.handler import USER_HEADER_PREFIX
-from namedqueue.keypaths import extract
+from namedqueue.keypaths import BODY, extract
 from namedqueue.topology.delay import has_ladder
 from namedqueue_sidecar.brokers.port import Main, QueueKey
 from namedqueue_sidecar.consuming.validation import ProblemWith
@@ -33,14 +34,15 @@ from namedqueue_sidecar.intake.problems import Problem, invalid, too_large
 LARGEST_PAYLOAD: Final = 1024 * 1024
 LARGEST_BATCH: Final = 16 * 1024 * 1024
 MOST_ENTRIES: Final = 10_000
+NDJSON: Final = "application/x-ndjson"
 
 _USER_PREFIX = USER_HEADER_PREFIX.lower()
 _JSON = "application/json"
-_NDJSON = "application/x-ndjson"
 _PRINTABLE = re.compile(r"[!-~]([ -~]{0,253}[!-~])?")
 _VISIBLE = re.compile(r"[!-~]{1,255}")
 _DIGITS = re.compile(r"[0-9]{1,3}")
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_NOT_EDITED = ("key", "type", "priority", "delay", "headers")
 _ENTRY_FIELDS = ("id", "key", "type", "group", "priority", "delay", "headers", "payload")
 
 
@@ -72,8 +74,9 @@ class Intake:
     """Makes jobs for one queue."""
 
     def __init__(self, queue: NamedQueue, problem_with: ProblemWith) -> None:
-        self._key = QueueKey(queue.metadata.namespace, queue.metadata.name)
+        self._key = QueueKey.of(queue)
         self._spec = queue.spec
+        self._durable = queue.spec.durable_or_default  # a model that costs as much as a job to make
         self._problem_with = problem_with
 
     def accept(self, wanted: Wanted, payload: bytes, now: int) -> Main:
@@ -82,12 +85,35 @@ class Intake:
         problem = self._problem_with(job)
         if problem is not None:
             raise Problem(422, "SCHEMA_VIOLATION", problem)
-        job = job._replace(priority=self._priority(wanted), group=self._group(job))
-        return Main(self._key, job, self._delay(wanted))
+        priority, group = self._priority(wanted), self._group(job)
+        if priority or group != job.group:
+            job = job._replace(priority=priority, group=group)
+        persistent = self._spec.type != "ephemeral"
+        return Main(self._key, job, self._delay(wanted), persistent)
+
+    def edit(self, headers: Mapping[str, str], payload: bytes) -> Edit:
+        """Return what a job of this queue shall hold instead, or raise the problem with it."""
+        wanted = wanted_by_headers(headers)
+        stays = next((name for name in _NOT_EDITED if getattr(wanted, name)), None)
+        if stays is not None:
+            raise Problem(
+                422,
+                "INVALID_FIELD",
+                f"an edit gives a job another payload, content type and group; its {stays} stays",
+            )
+        job = make_job(self._key.name, wanted, payload, now=0)
+        problem = self._problem_with(job)
+        if problem is not None:
+            raise Problem(422, "SCHEMA_VIOLATION", problem)
+        fifo = self._spec.durable_or_default.fifo
+        in_payload = fifo is not None and fifo.group_by.startswith(BODY)
+        group = job.group or (extract(fifo.group_by, job) if fifo and in_payload else None)
+        content_type = job.content_type if "content-type" in headers else None
+        return Edit(payload, content_type, job.content_encoding, group)
 
     def _group(self, job: Job) -> str | None:
         """Return the group that the caller named, else the one that a FIFO queue finds."""
-        fifo = self._spec.durable_or_default.fifo
+        fifo = self._durable.fifo
         if fifo is None or job.group is not None:
             return job.group
         group = extract(fifo.group_by, job)
@@ -103,7 +129,7 @@ class Intake:
     def _priority(self, wanted: Wanted) -> int:
         if wanted.priority is None:
             return 0
-        priority, most = _count(wanted.priority), self._spec.durable_or_default.max_priority
+        priority, most = _count(wanted.priority), self._durable.max_priority
         if priority is None or priority > most:
             raise Problem(
                 422,
@@ -113,16 +139,17 @@ class Intake:
             )
         return priority
 
+    @property
+    def _no_delay(self) -> str:
+        if self._spec.type == "durable":
+            return "it keeps the order of its jobs, and a job that waits would be overtaken"
+        return f"it is of type {self._spec.type}, and only durable queues can keep a job for later"
+
     def _delay(self, wanted: Wanted) -> int:
         if wanted.delay is None:
             return 0
         if not has_ladder(self._spec):
-            raise Problem(
-                422,
-                "INVALID_DELAY",
-                "this queue takes no delay: it keeps the order of its jobs, and a job that waits "
-                "would be overtaken",
-            )
+            raise Problem(422, "INVALID_DELAY", f"this queue takes no delay: {self._no_delay}")
         try:
             delay = Duration.parse(wanted.delay).milliseconds
         except (TypeError, ValueError):
@@ -184,13 +211,13 @@ def entries(headers: Mapping[str, str], body: bytes) -> Iterator[Read]:
     """Yield a reader for each entry of a batch, so that one bad entry fails alone."""
     if len(body) > LARGEST_BATCH:
         raise too_large(f"the batch has {len(body)} bytes; the most is {LARGEST_BATCH}")
-    if headers.get("content-type", "").lower().startswith(_NDJSON):
+    if headers.get("content-type", "").lower().startswith(NDJSON):
         items: Any = [line for line in body.split(b"\n") if line.strip()]
         read: Callable[[Any, Trace], tuple[Wanted, bytes]] = _read_line
     else:
         items, read = parsed(body, "the body"), _read_entry
         if not isinstance(items, list):
-            raise invalid(f"the body is neither a JSON array nor {_NDJSON}")
+            raise invalid(f"the body is neither a JSON array nor {NDJSON}")
     if len(items) > MOST_ENTRIES:
         raise too_large(f"the batch has {len(items)} entries; the most is {MOST_ENTRIES}")
     trace = headers.get("traceparent"), headers.get("tracestate")

@@ -3,8 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 
+from prometheus_client import Counter
+
 from namedqueue_sidecar.brokers.port import Broker, Publication, Verdict
 from namedqueue_sidecar.intake.problems import Problem, full, unavailable
+
+_sent = Counter(
+    "namedqueue_sent", "Jobs that callers sent, by what the broker said of them.", ("verdict",)
+)
+_SENT = {verdict: _sent.labels(verdict.value) for verdict in Verdict}
 
 
 class Sending:
@@ -32,6 +39,8 @@ class Sending:
         waiting, self._waiting = self._waiting, []
 
         def settled(verdicts: Sequence[Verdict]) -> None:
+            for verdict, counted in _SENT.items():
+                counted.inc(verdicts.count(verdict))
             position = 0
             for publications, future in waiting:
                 end = position + len(publications)

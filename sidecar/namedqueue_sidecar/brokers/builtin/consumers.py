@@ -40,6 +40,11 @@ class Consumer:
         self._closed = closed
 
     @property
+    def wants_jobs(self) -> bool:
+        """Whether it would take a job if it had no others."""
+        return not self._stopped and self._prefetch > 0
+
+    @property
     def room(self) -> int:
         return 0 if self._stopped else max(0, self._prefetch - len(self.held))
 

@@ -4,11 +4,13 @@ A cursor is the number of the last letter seen. Numbers only grow, so pages neit
 a letter while others arrive or go.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final
 
 from namedqueue.deadletters import DeadLetterRecord
 from namedqueue_sidecar.brokers.builtin.queues import Queue
+from namedqueue_sidecar.brokers.builtin.storage import Placed
+from namedqueue_sidecar.brokers.port import Course
 
 _AT_ONCE: Final = 500
 
@@ -30,6 +32,16 @@ class BuiltinDeadLetters:
         more = bool(letters) and letters[-1].seq < queue.dead.last_seq
         return queue.records(letters), str(letters[-1].seq) if more else None
 
+    async def read(self) -> AsyncGenerator[DeadLetterRecord]:
+        """Give every letter that is there, the oldest first."""
+        after: str | None = None
+        while True:
+            page, after = await self.browse(after, _AT_ONCE)
+            for record in page:
+                yield record
+            if after is None:
+                return
+
     async def find(self, job_id: str) -> DeadLetterRecord | None:
         """Return one dead letter, the oldest if several share the id."""
         queue = self._queue()
@@ -44,32 +56,53 @@ class BuiltinDeadLetters:
             await queue.discard(letters)
         return len(letters)
 
-    async def redrive(self, choose: Callable[[DeadLetterRecord], bool], limit: int | None) -> int:
+    async def redrive(self, course: Course, patience: float) -> None:  # noqa: ARG002  # one process
         """Send chosen dead letters back, each removed here and added there in one transaction.
 
         Ends when the queue is full. Letters that arrive meanwhile are left alone, so jobs that
         fail at once do not go round for ever.
         """
         queue = self._queue()
-        if queue is None:
-            return 0
-        moved, after, last = 0, 0, queue.dead.last_seq
-        while letters := [p for p in queue.dead.page(after, _AT_ONCE) if p.seq <= last]:
+        after, last = 0, queue.dead.last_seq if queue else 0
+        while queue and (at_once := min(course.at_once, _AT_ONCE)) > 0:
+            letters = [each for each in queue.dead.page(after, at_once) if each.seq <= last]
+            if not letters:
+                break
             after = letters[-1].seq
             pairs = zip(letters, queue.records(letters), strict=True)
-            chosen = [(placed, record.job) for placed, record in pairs if choose(record)]
-            room = _least(queue.room, None if limit is None else limit - moved)
-            sent = chosen if room is None else chosen[:room]
-            if sent:
-                await queue.redrive(*zip(*sent, strict=True))
-                moved += len(sent)
-            if len(sent) < len(chosen) or moved == limit:
+            chosen = [pair for pair in pairs if course.chooses(pair[1])]
+            if not await self._move(queue, chosen, course):
                 break
-        return moved
+            course.came_back(_come_back(queue, last, course.name))
+        await course.ended()
+
+    async def _move(
+        self, queue: Queue, chosen: list[tuple[Placed, DeadLetterRecord]], course: Course
+    ) -> bool:
+        """Send these as they may go, and tell whether there was room for all."""
+        while chosen:
+            allowed = await course.release(len(chosen))
+            chosen = [pair for pair in chosen if pair[0] in queue.dead]  # others may be quicker
+            if queue.room == 0:
+                course.full()
+                return False
+            room = allowed if queue.room is None else min(allowed, queue.room)
+            going, chosen = chosen[:room], chosen[room:]
+            if not going:
+                continue
+            letters, records = zip(*going, strict=True)
+            await queue.redrive(letters, [course.sends(record) for record in records])
+            course.sent(records)
+        return True
 
 
-def _least(*bounds: int | None) -> int | None:
-    return min((bound for bound in bounds if bound is not None), default=None)
+def _come_back(queue: Queue, after: int, redrive: str) -> int:
+    """Count the letters that arrived since and whose jobs this redrive has sent."""
+    found = 0
+    while letters := queue.dead.page(after, _AT_ONCE):
+        after = letters[-1].seq
+        found += sum(record.job.redrive == redrive for record in queue.records(letters))
+    return found
 
 
 def _read_cursor(after: str | None) -> int:

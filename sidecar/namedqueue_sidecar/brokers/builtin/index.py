@@ -106,6 +106,9 @@ class DeadIndex:
         wanted = frozenset(job_ids)
         return [placed for placed in self._placed.values() if placed.job_id in wanted]
 
+    def __contains__(self, placed: Placed) -> bool:
+        return placed.seq in self._placed
+
     def remove(self, letters: Sequence[Placed]) -> None:
         """Take letters out."""
         gone = {placed.seq for placed in letters}

@@ -62,6 +62,11 @@ class Journal:
         self._group.plain.delivered.extend(seqs)
         self._schedule()
 
+    def trim(self, stream: int, first: int) -> None:
+        """Remove soon what a stream has below an offset."""
+        self._group.plain.trimmed.append((stream, first))
+        self._schedule()
+
     def write(self, change: Batch, then: Then) -> None:
         """Apply a change with the others of this turn; `then` hears of its commit or its failure.
 

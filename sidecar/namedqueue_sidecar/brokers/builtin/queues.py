@@ -9,36 +9,30 @@ Due jobs and hand-backs are let in past `maxLength`: they were accepted once, an
 would leave them nowhere to go.
 """
 
-import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import count
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Final
 
 from namedqueue import codes, ladder
 from namedqueue import headers as h
-from namedqueue.api.namedqueue import NamedQueue
 from namedqueue.deadletters import (
     DeadLetterRecord,
     bury,
     decode_dead_letter,
     encode_dead_letter,
-    redriven,
 )
 from namedqueue.envelope import Job, decode, encode
 from namedqueue.retry import DeadLetter
-from namedqueue.topology.delay import has_ladder
 from namedqueue_sidecar.brokers.builtin.consumers import Consumer
 from namedqueue_sidecar.brokers.builtin.index import DeadIndex, MainIndex
-from namedqueue_sidecar.brokers.builtin.journal import RETRY_PAUSE, Journal
+from namedqueue_sidecar.brokers.builtin.journal import RETRY_PAUSE
 from namedqueue_sidecar.brokers.builtin.storage import (
     Batch,
     Message,
     Placed,
     QueueRow,
     Settings,
-    Storage,
 )
+from namedqueue_sidecar.brokers.builtin.surroundings import Surroundings, Timer
 from namedqueue_sidecar.brokers.port import Delivery, Depth, QueueKey
 
 EXPIRED: Final = DeadLetter(codes.EXPIRED, "the job waited longer than the queue's messageTTL")
@@ -46,48 +40,8 @@ _AT_ONCE: Final = 1_000
 """Jobs that expire or go in one change, so that a large backlog does not hold up the loop."""
 
 
-class Timer(Protocol):
-    """A call that can still be taken back."""
-
-    def cancel(self) -> None:
-        """Do not call."""
-
-
-CallLater: TypeAlias = Callable[[float, Callable[[], None]], Timer]
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What all queues of a broker share."""
-
-    loop: asyncio.AbstractEventLoop
-    storage: Storage
-    journal: Journal
-    now_ms: Callable[[], int]
-    call_later: CallLater
-    seqs: "count[int]"
-    tags: "count[int]"
-
-
-def settings_of(queue: NamedQueue) -> Settings:
-    """Return what a spec means for keeping jobs."""
-    durable = queue.spec.durable_or_default
-    longest_delay_ms = (
-        ladder.maximum_ms(ladder.levels_for(queue.spec.retry)) if has_ladder(queue.spec) else 0
-    )
-    return Settings(
-        max_length=durable.max_length,
-        message_ttl_ms=durable.message_ttl.milliseconds if durable.message_ttl else None,
-        max_priority=durable.max_priority,
-        longest_delay_ms=longest_delay_ms,
-        retention_ms=queue.spec.dead_letter.retention.milliseconds,
-        subscriptions=tuple(subscription.topic for subscription in queue.spec.subscriptions),
-        fifo=durable.fifo is not None,
-    )
-
-
 class Queue:
-    """A durable queue with its dead letters."""
+    """A queue of jobs, and the dead letters of one that has them."""
 
     def __init__(
         self, row: QueueRow, surroundings: Surroundings, consumers: list[Consumer]
@@ -294,9 +248,9 @@ class Queue:
         await self._s.journal.written(change, removed)
 
     async def redrive(self, letters: Sequence[Placed], jobs: Sequence[Job]) -> None:
-        """Send dead letters back to the main stage, removed there and added here at once."""
+        """Send jobs to the main stage in place of dead letters, added and removed at once."""
         self.dead.remove(letters)
-        added = [self.place(redriven(job)) for job in jobs]
+        added = [self.place(job) for job in jobs]
         change = Batch(added=added, removed=[placed.seq for placed in letters])
 
         def moved(error: Exception | None) -> None:

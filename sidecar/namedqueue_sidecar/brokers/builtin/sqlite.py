@@ -24,22 +24,24 @@ from namedqueue_sidecar.brokers.builtin.storage import (
     Committed,
     Contents,
     Message,
+    Place,
     Placed,
     QueueRow,
+    Retention,
     Settings,
     StorageError,
+    StreamContents,
 )
 
 FILE_NAME: Final = "jobs.sqlite"
 APPLICATION_ID: Final = 0x4E51_4A42  # NQJB
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 MOST_FRESH_BYTES: Final = 64 * 1024 * 1024
 
 _MESSAGE_OVERHEAD: Final = 1024
 _MOST_VARIABLES: Final = 500
 
-_SCHEMA: Final = f"""
-BEGIN IMMEDIATE;
+_JOBS: Final = """
 CREATE TABLE queues (
     id INTEGER PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, settings TEXT NOT NULL
 );
@@ -48,14 +50,31 @@ CREATE TABLE jobs (
     priority INTEGER NOT NULL, job_id TEXT NOT NULL, tables BLOB NOT NULL, payload BLOB NOT NULL
 );
 CREATE TABLE delivered (seq INTEGER PRIMARY KEY);
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
-COMMIT;
 """
+_STREAMS: Final = """
+CREATE TABLE entries (
+    stream INTEGER NOT NULL, offset INTEGER NOT NULL, at INTEGER NOT NULL, dated INTEGER NOT NULL,
+    size INTEGER NOT NULL, tables BLOB NOT NULL, payload BLOB NOT NULL,
+    PRIMARY KEY (stream, offset)
+) WITHOUT ROWID;
+CREATE TABLE trimmed (stream INTEGER PRIMARY KEY, first INTEGER NOT NULL);
+CREATE TABLE cursors (
+    stream INTEGER NOT NULL, name TEXT NOT NULL, cursor INTEGER NOT NULL, PRIMARY KEY (stream, name)
+) WITHOUT ROWID;
+"""
+_CHANGES: Final = (_JOBS, _STREAMS)
+"""What leads from each version of the schema to the next."""
+
 _LOAD: Final = """
 SELECT jobs.seq, queue, dead, at, priority, job_id, delivered.seq IS NOT NULL
 FROM jobs LEFT JOIN delivered USING (seq) ORDER BY jobs.seq
 """
+
+_ENTRIES: Final = """
+SELECT offset, tables, payload FROM entries
+WHERE stream = ? AND offset BETWEEN ? AND ? ORDER BY offset
+"""
+_PLACES: Final = "offset, at, dated, size FROM entries WHERE stream = ? ORDER BY offset"
 
 
 class SqliteStorage:
@@ -112,6 +131,13 @@ class SqliteStorage:
         for start in range(0, len(missing), _MOST_VARIABLES):
             found.update(self._select(missing[start : start + _MOST_VARIABLES]))
         return [found[seq] for seq in seqs]
+
+    def entries(self, stream: int, offsets: range) -> list[tuple[int, Message]]:
+        """Return messages of a stream, which are read as often as there are readers."""
+        if self._reader is None:
+            raise RuntimeError(f"{self._path} is not open")
+        rows = self._reader.execute(_ENTRIES, (stream, offsets[0], offsets[-1])).fetchall()
+        return [(offset, _message(tables, payload)) for offset, tables, payload in rows]
 
     def _select(self, seqs: Sequence[int]) -> dict[int, Message]:
         if self._reader is None:
@@ -173,23 +199,29 @@ class SqliteStorage:
             Placed(seq, queue, bool(dead), at, priority, job_id, bool(delivered))
             for seq, queue, dead, at, priority, job_id, delivered in self._writer.execute(_LOAD)
         ]
-        return Contents(queues, jobs)
+        ids = [row.id for row in queues if row.settings.stream is not None]
+        return Contents(queues, jobs, {each: _stream(self._writer, each) for each in ids})
 
     def _check_version(self, writer: sqlite3.Connection) -> None:
-        """Make the schema in an empty file; refuse one that is not ours or too new."""
+        """Bring the schema of an empty or older file up; refuse one not ours, or too new."""
         (version,) = writer.execute("PRAGMA user_version").fetchone()
         (application,) = writer.execute("PRAGMA application_id").fetchone()
         (tables,) = writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if not (version or application or tables):
-            writer.executescript(_SCHEMA)
-        elif application != APPLICATION_ID:
+        is_empty = not (version or application or tables)
+        if application != APPLICATION_ID and not is_empty:
             raise StorageError(
                 f"{self._path} is not a NamedQueue file; choose another folder or move it away"
             )
-        elif version > SCHEMA_VERSION:
+        if version > SCHEMA_VERSION:
             raise StorageError(
                 f"{self._path} was written by a newer NamedQueue (schema {version}, and this one "
                 f"reads {SCHEMA_VERSION}); upgrade, or choose another folder"
+            )
+        if version < SCHEMA_VERSION:
+            writer.executescript(
+                f"BEGIN IMMEDIATE; {''.join(_CHANGES[version:])}"
+                f"PRAGMA application_id = {APPLICATION_ID};"
+                f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
             )
 
     def _apply(self, batch: Batch) -> None:
@@ -238,12 +270,40 @@ def _write(writer: sqlite3.Connection, batch: Batch) -> None:
     gone = [(seq,) for seq in batch.removed]
     writer.executemany("DELETE FROM jobs WHERE seq = ?", gone)
     writer.executemany("DELETE FROM delivered WHERE seq = ?", gone)
+    _write_streams(writer, batch)
     for queue in batch.dropped:
         writer.execute(
             "DELETE FROM delivered WHERE seq IN (SELECT seq FROM jobs WHERE queue = ?)", (queue,)
         )
         writer.execute("DELETE FROM jobs WHERE queue = ?", (queue,))
         writer.execute("DELETE FROM queues WHERE id = ?", (queue,))
+        for table in ("entries", "trimmed", "cursors"):
+            writer.execute(f"DELETE FROM {table} WHERE stream = ?", (queue,))  # noqa: S608 - ours
+
+
+def _write_streams(writer: sqlite3.Connection, batch: Batch) -> None:
+    writer.executemany(
+        "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (stream, *place, _dump((message.properties, message.headers)), message.payload)
+            for stream, place, message in batch.appended
+        ],
+    )
+    writer.executemany("DELETE FROM entries WHERE stream = ? AND offset < ?", batch.trimmed)
+    writer.executemany("INSERT OR REPLACE INTO trimmed VALUES (?, ?)", batch.trimmed)
+    writer.executemany("INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)", batch.cursors)
+
+
+def _stream(connection: sqlite3.Connection, stream: int) -> StreamContents:
+    def select(what: str) -> list[Any]:
+        return connection.execute(f"SELECT {what}", (stream,)).fetchall()
+
+    trimmed = select("first FROM trimmed WHERE stream = ?")
+    return StreamContents(
+        first=trimmed[0][0] if trimmed else 0,
+        places=[Place(*row) for row in select(_PLACES)],
+        cursors=dict(select("name, cursor FROM cursors WHERE stream = ?")),
+    )
 
 
 def _dump(value: tuple[object, ...]) -> bytes:
@@ -267,7 +327,10 @@ def _encodable(value: Any) -> Any:
 
 def _settings(text: bytes) -> Settings:
     settings = Settings(*orjson.loads(text))
-    return settings._replace(subscriptions=tuple(settings.subscriptions))
+    return settings._replace(
+        subscriptions=tuple(settings.subscriptions),
+        stream=None if settings.stream is None else Retention(*settings.stream),
+    )
 
 
 def _message(tables: bytes, payload: bytes) -> Message:

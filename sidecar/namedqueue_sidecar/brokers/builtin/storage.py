@@ -5,10 +5,13 @@ business, which is made anew from the storage at every open: the storage is the 
 
 A batch is applied whole or not at all. A job that moves between stages is removed and added in
 the same batch, so no crash can find it in neither place.
+
+The messages of streams are apart from jobs: they are known by their offset, and go oldest first.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple, Protocol, TypeAlias
 
 from namedqueue.envelope import Table
@@ -41,6 +44,34 @@ class Placed(NamedTuple):
     delivered: bool = False
 
 
+class Place(NamedTuple):
+    """Where a message of a stream stands: all that the index needs to know of it.
+
+    `at` is when it arrived, `dated` when its job was enqueued, and `size` what it counts for.
+    """
+
+    offset: int
+    at: int
+    dated: int
+    size: int
+
+
+class Appended(NamedTuple):
+    """A message for a stream."""
+
+    stream: int
+    place: Place
+    message: Message
+
+
+class Retention(NamedTuple):
+    """How much a stream keeps; None for no bound."""
+
+    max_age_ms: int | None
+    max_bytes: int | None
+    max_messages: int | None
+
+
 class Settings(NamedTuple):
     """What a queue's spec means for keeping its jobs."""
 
@@ -51,6 +82,19 @@ class Settings(NamedTuple):
     retention_ms: int
     subscriptions: tuple[str, ...]
     fifo: bool = False
+    idle_expiry_ms: int | None = None
+    stream: Retention | None = None
+    """What makes it a stream."""
+
+    @property
+    def ephemeral(self) -> bool:
+        """Whether jobs are kept in memory, and the queue goes when nobody uses it."""
+        return self.idle_expiry_ms is not None
+
+    @property
+    def kind(self) -> tuple[bool, bool]:
+        """What a changed spec cannot change."""
+        return self.ephemeral, self.stream is not None
 
 
 class QueueRow(NamedTuple):
@@ -71,9 +115,14 @@ class Batch:
     removed: list[int] = field(default_factory=list)
     delivered: list[int] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
+    appended: list[Appended] = field(default_factory=list)
+    trimmed: list[tuple[int, int]] = field(default_factory=list)
+    """Streams, and the offset below which everything goes."""
+
+    cursors: list[tuple[int, str, int]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.removed or self.added or self.delivered or self.queues or self.dropped)
+        return any(getattr(self, name) for name in self.__slots__)
 
     def extend(self, other: "Batch") -> None:
         """Apply the other's changes too."""
@@ -82,6 +131,20 @@ class Batch:
         self.removed += other.removed
         self.delivered += other.delivered
         self.dropped += other.dropped
+        self.appended += other.appended
+        self.trimmed += other.trimmed
+        self.cursors += other.cursors
+
+
+class StreamContents(NamedTuple):
+    """What a storage holds of a stream; messages in order of their offsets.
+
+    `first` is the offset below which everything is gone, also when nothing is left.
+    """
+
+    first: int
+    places: Sequence[Place]
+    cursors: Mapping[str, int]
 
 
 class Contents(NamedTuple):
@@ -89,6 +152,7 @@ class Contents(NamedTuple):
 
     queues: Sequence[QueueRow]
     jobs: Iterable[Placed]
+    streams: Mapping[int, StreamContents]
 
 
 Committed: TypeAlias = Callable[[Exception | None], None]
@@ -112,20 +176,25 @@ class Storage(Protocol):
     def read(self, seqs: Sequence[int]) -> list[Message]:
         """Return messages that were committed and not removed."""
 
+    def entries(self, stream: int, offsets: range) -> list[tuple[int, Message]]:
+        """Return the messages of a stream that have these offsets, in order."""
+
 
 class MemoryStorage:
     """Messages that live as long as the process."""
 
     def __init__(self) -> None:
         self._messages: dict[int, tuple[int, Message]] = {}
+        self._streams: dict[int, dict[int, Message]] = {}
 
     async def open(self) -> Contents:
         """Begin empty."""
-        return Contents((), ())
+        return Contents((), (), {})
 
     async def close(self) -> None:
         """Forget everything."""
         self._messages.clear()
+        self._streams.clear()
 
     def commit(self, batch: Batch, committed: Committed) -> None:
         """Apply a batch at once."""
@@ -138,8 +207,24 @@ class MemoryStorage:
             self._messages = {
                 seq: kept for seq, kept in self._messages.items() if kept[0] not in gone
             }
+        self._commit_streams(batch)
         committed(None)
+
+    def _commit_streams(self, batch: Batch) -> None:
+        for entry in batch.appended:
+            self._streams.setdefault(entry.stream, {})[entry.place.offset] = entry.message
+        for stream, first in batch.trimmed:
+            kept = self._streams.get(stream, {})
+            for offset in tuple(takewhile(first.__gt__, kept)):
+                del kept[offset]
+        for stream in batch.dropped:
+            self._streams.pop(stream, None)
 
     def read(self, seqs: Sequence[int]) -> list[Message]:
         """Return messages by reference."""
         return [self._messages[seq][1] for seq in seqs]
+
+    def entries(self, stream: int, offsets: range) -> list[tuple[int, Message]]:
+        """Return messages by reference."""
+        kept = self._streams[stream]
+        return [(offset, kept[offset]) for offset in offsets if offset in kept]

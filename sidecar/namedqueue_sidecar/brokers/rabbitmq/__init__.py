@@ -13,4 +13,14 @@ declaring.py      making queues exist, and forgetting them
 management.py     what only the management API can do
 walking.py        reading a dead-letter queue from its head without taking anything
 dead_letters.py   browsing, discarding and redriving
+
+Streams:
+
+log.py            the port of streams, and who does what for it
+tapping.py        one consumer of a stream, and how to know where the stream ends
+locating.py       from positions to offsets
+reading.py        a way through a stream, across reconnects
+marks.py          how far groups have read, as records that anybody may write
+cursors.py        those records on the broker, written and followed
+holding.py        being the one who reads for a group
 """

@@ -21,6 +21,7 @@ from namedqueue_sidecar.brokers.rabbitmq.connection import SupervisedConnection
 from namedqueue_sidecar.brokers.rabbitmq.credentials import Provider
 from namedqueue_sidecar.brokers.rabbitmq.dead_letters import RabbitMQDeadLetters
 from namedqueue_sidecar.brokers.rabbitmq.declaring import Declarer
+from namedqueue_sidecar.brokers.rabbitmq.log import RabbitMQLog
 from namedqueue_sidecar.brokers.rabbitmq.management import Management
 from namedqueue_sidecar.brokers.rabbitmq.partitions import PartitionedSubscription
 from namedqueue_sidecar.brokers.rabbitmq.publishing import DEADLINE, Publisher
@@ -49,6 +50,7 @@ class RabbitMQBroker:
         self._consuming = SupervisedConnection(credentials, vhost, f"{name} consuming")
         self._publisher = Publisher(self._publishing, deadline)
         self._declarer = Declarer(self._consuming, vhost, management)
+        self._logs: dict[QueueKey, RabbitMQLog] = {}
         self._turns: dict[QueueKey, asyncio.Lock] = {}
         self._subscriptions: dict[RabbitMQSubscription, QueueKey] = {}
 
@@ -62,6 +64,7 @@ class RabbitMQBroker:
 
     async def close(self) -> None:
         """Settle what is on its way, let the subscriptions go, then the connections."""
+        await asyncio.gather(*(log.close() for log in self._logs.values()))
         await self._publisher.close()
         await asyncio.gather(*(each.close() for each in tuple(self._subscriptions)))
         await asyncio.gather(self._publishing.close(), self._consuming.close())
@@ -73,6 +76,8 @@ class RabbitMQBroker:
     async def undeclare(self, queue: QueueKey) -> None:
         """Forget a queue and all that is in it."""
         names = Names(queue.namespace, queue.name)
+        if log := self._logs.pop(queue, None):
+            await log.close()
         await self._declarer.undeclare(names)
         self._publisher.forget_all_of(names)
 
@@ -80,6 +85,11 @@ class RabbitMQBroker:
     def unavailable(self) -> str | None:
         """Why publishing cannot work right now, as a sentence; None if it can."""
         return self._publisher.problem
+
+    @property
+    def interrupted(self) -> str | None:
+        """Why no job has come for a while, as a sentence; None if they come."""
+        return self._consuming.lasting_problem
 
     def publish(self, batch: Sequence[Publication], settled: Settled) -> None:
         """Send a batch; `settled` gets one verdict for each, in order."""
@@ -110,12 +120,25 @@ class RabbitMQBroker:
     def _forget(self, subscription: RabbitMQSubscription) -> None:
         self._subscriptions.pop(subscription, None)
 
+    async def consumers(self, queue: QueueKey) -> int:
+        """Return how many consumers the broker knows."""
+        return await self._declarer.consumers(Names(queue.namespace, queue.name))
+
     async def depth(self, queue: QueueKey) -> Depth | None:
         """Return how many jobs are where; None for a queue that does not exist."""
-        held = sum(each.held for each, of in self._subscriptions.items() if of == queue)
+
+        def held() -> int:
+            return sum(each.held for each, of in self._subscriptions.items() if of == queue)
+
         return await self._declarer.depth(Names(queue.namespace, queue.name), held)
 
     def dead_letters(self, queue: QueueKey) -> RabbitMQDeadLetters:
         """Return the queue's dead letters."""
         turn = self._turns.setdefault(queue, asyncio.Lock())
-        return RabbitMQDeadLetters(queue, self._credentials, self._vhost, self._publisher, turn)
+        return RabbitMQDeadLetters(queue, self._credentials, self._vhost, turn)
+
+    def log(self, queue: QueueKey) -> RabbitMQLog:
+        """Return a stream's messages and cursors."""
+        if queue not in self._logs:
+            self._logs[queue] = RabbitMQLog(queue, self._consuming, self._publisher)
+        return self._logs[queue]

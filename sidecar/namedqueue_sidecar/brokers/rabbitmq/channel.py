@@ -16,7 +16,6 @@ from aiormq.abc import ChannelFrame, ConfirmationFrameType, DeliveredMessage
 from aiormq.channel import Channel
 from aiormq.connection import Connection
 from pamqp import commands as spec
-from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
 RPC_SECONDS: Final = 10.0
@@ -88,21 +87,6 @@ class LeanChannel(Channel):
     def method(self, frame: Any) -> bytes:
         """Return the bytes of a method frame on this channel."""
         return pamqp.frame.marshal(frame, self.number)
-
-    def content(self, header: ContentHeader, body: bytes) -> bytes:
-        """Return the bytes of a message's header and body."""
-        frames = [pamqp.frame.marshal(header, self.number)]
-        frames += [self._body_frame(part) for part in self._parts(body)]
-        return b"".join(frames)
-
-    def _body_frame(self, part: bytes) -> bytes:
-        return pamqp.frame.marshal(ContentBody(part), self.number)
-
-    def _parts(self, body: bytes) -> list[bytes]:
-        size = self.max_content_size
-        if len(body) <= size:
-            return [body] if body else []
-        return [body[start : start + size] for start in range(0, len(body), size)]
 
     async def _write(self) -> None:
         try:

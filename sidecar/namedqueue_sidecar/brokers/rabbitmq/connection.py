@@ -15,13 +15,19 @@ from typing import Final
 import aiormq
 from aiormq.connection import Connection
 from aiormq.exceptions import AMQPError, AuthenticationError, ProbableAuthenticationError
+from prometheus_client import Counter
 
 from namedqueue_sidecar.brokers.rabbitmq.credentials import Credentials, Provider
 from namedqueue_sidecar.ending import end
 
 logger = logging.getLogger(__name__)
 
+_lost = Counter("namedqueue_broker_connections_lost", "Connections to the broker that ended.")
+
 HEARTBEAT: Final = 10
+RECONNECT_SECONDS: Final = 5.0
+"""A connection that is back within this time was only interrupted, and not worth a word."""
+
 _CONNECT_SECONDS: Final = 15.0
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 15.0
@@ -56,10 +62,12 @@ class SupervisedConnection:
         self._connection: Connection | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._problem = "the connection to the broker has not been opened"
+        self._gone_at: float | None = None
 
     def start(self) -> None:
         """Begin to connect, and go on until `close`."""
         self._problem = "the connection to the broker is being opened"
+        self._gone_at = asyncio.get_running_loop().time()
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
 
     @property
@@ -72,6 +80,14 @@ class SupervisedConnection:
         while self._connection is None:
             await self._up.wait()
         return self._connection
+
+    @property
+    def lasting_problem(self) -> str | None:
+        """Why there is no connection, once it has been so for longer than a reconnect takes."""
+        if self._gone_at is None or self._connection is not None:
+            return None
+        gone_for = asyncio.get_running_loop().time() - self._gone_at
+        return self._problem if gone_for > RECONNECT_SECONDS else None
 
     @property
     def problem(self) -> str | None:
@@ -105,10 +121,12 @@ class SupervisedConnection:
                 await self._hold(connection)
             finally:
                 self._connection = None
+                self._gone_at = asyncio.get_running_loop().time()
                 self._up.clear()
                 self._problem = "the connection to the broker was lost"
                 with contextlib.suppress(Exception):
                     await connection.close()
+            _lost.inc()
             logger.warning("%s: %s", self._name, self._problem)
             await backoff.pause()
 

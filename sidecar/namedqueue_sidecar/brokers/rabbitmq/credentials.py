@@ -20,7 +20,10 @@ _AMQPS: Final = 5671
 
 @dataclass(frozen=True, kw_only=True)
 class Credentials:
-    """The address of a broker and an account on it; `authority` is a PEM file to trust."""
+    """The address of a broker and an account on it.
+
+    `authority` is a PEM file to trust; with `tls` alone the system's authorities are trusted.
+    """
 
     host: str
     port: int = _AMQP
@@ -50,7 +53,10 @@ class Credentials:
 
     @classmethod
     def from_folder(cls, folder: Path) -> Self:
-        """Read a mounted Secret with the keys of a Service Binding."""
+        """Read a mounted Secret with the keys of a Service Binding.
+
+        Without a connection_string TLS is spoken if there is a `ca.crt`, or `tls` says so.
+        """
         authority = folder / "ca.crt"
         trusted = authority if authority.exists() else None
         whole = _read(folder / "connection_string")
@@ -62,7 +68,7 @@ class Credentials:
             raise ValueError(
                 f"{folder} holds neither connection_string nor host, username and password"
             )
-        tls = trusted is not None
+        tls = trusted is not None or _read(folder / "tls") == "true"
         return cls(
             host=host,
             port=int(_read(folder / "port") or (_AMQPS if tls else _AMQP)),

@@ -1,28 +1,35 @@
 """Browsing, discarding and redriving what failed for good.
 
-Letters are shown in the order in which they were dead-lettered, by their own account, because a
-queue's order does not survive being read. A page is found by reading them all and keeping its few,
-and its cursor is the place of its last letter in that order, so paging misses nothing when letters
-are removed meanwhile. A queue with a store is browsed there instead.
+Letters are shown in the order in which they were dead-lettered, by their own account. The cursor of
+a page is the place of its last letter in that order, so paging misses nothing when letters are
+removed meanwhile. The broker gives out first what was read before, in any order, and then the rest
+in the order of its arrival. So a page is known when it is full and a letter comes that nobody has
+read and that is some seconds younger: as far as the clocks of pods may differ. The first look at a
+long queue is cheap for that reason. Whoever wants to look often has a store.
 
-Who reads a queue has its letters in hand for a moment, so one at a time does.
+Who reads a queue has its letters in hand for a moment, so one at a time does. A redrive reads
+beside them, for it may take hours; what it has in hand is not shown.
 """
 
 import asyncio
+import contextlib
 from bisect import insort
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from operator import itemgetter
 from typing import Final, TypeAlias
 
-from namedqueue.deadletters import DeadLetterRecord, redriven
+from namedqueue.deadletters import DeadLetterRecord
 from namedqueue.topology.names import Names
-from namedqueue_sidecar.brokers.port import Main, QueueKey, Verdict
+from namedqueue_sidecar.brokers.port import Busy, Course, QueueKey
 from namedqueue_sidecar.brokers.rabbitmq.credentials import Provider
-from namedqueue_sidecar.brokers.rabbitmq.publishing import Publisher
+from namedqueue_sidecar.brokers.rabbitmq.redriving import WINDOW, Redriving
+from namedqueue_sidecar.brokers.rabbitmq.transit import in_transit
 from namedqueue_sidecar.brokers.rabbitmq.walking import Letter, Walk, walking
 
-_REDRIVE_BATCH: Final = 100
+_CLOCKS_DIFFER_MS: Final = 5_000
+_FIRST_WINDOW: Final = 200
 
 _Place: TypeAlias = tuple[int, str]
 """When a job was dead-lettered, and its id: where it stands among the letters."""
@@ -32,17 +39,11 @@ class RabbitMQDeadLetters:
     """The dead letters of one queue."""
 
     def __init__(
-        self,
-        queue: QueueKey,
-        credentials: Provider,
-        vhost: str,
-        publisher: Publisher,
-        turn: asyncio.Lock,
+        self, queue: QueueKey, credentials: Provider, vhost: str, turn: asyncio.Lock
     ) -> None:
         self._queue = queue
         self._credentials = credentials
         self._vhost = vhost
-        self._publisher = publisher
         self._turn = turn
 
     async def browse(
@@ -50,10 +51,18 @@ class RabbitMQDeadLetters:
     ) -> tuple[Sequence[DeadLetterRecord], str | None]:
         """Return a page and the cursor of the next one."""
         page = _Page(after, limit)
-        async with self._walk() as walk:
+        async with self._walk(max(_FIRST_WINDOW, 2 * limit)) as walk:
             async for letter in walk.letters():
+                if page.is_known_before(letter):
+                    break
                 page.add(letter.record)
         return page.finished()
+
+    async def read(self) -> AsyncGenerator[DeadLetterRecord]:
+        """Give every letter once."""
+        async with self._walk() as walk:
+            async for letter in walk.letters():
+                yield letter.record
 
     async def find(self, job_id: str) -> DeadLetterRecord | None:
         """Return one dead letter."""
@@ -76,49 +85,42 @@ class RabbitMQDeadLetters:
                     break
         return removed
 
-    async def redrive(self, choose: Callable[[DeadLetterRecord], bool], limit: int | None) -> int:
-        """Send chosen letters back, in batches, until one cannot be sent."""
-        sent = 0
-        chosen: list[Letter] = []
-        async with self._walk() as walk:
-            async for letter in walk.letters():
-                if limit is not None and sent + len(chosen) >= limit:
-                    break
-                if choose(letter.record):
-                    chosen.append(letter)
-                if len(chosen) == _REDRIVE_BATCH:
-                    arrived = await self._send_back(walk, chosen)
-                    sent += arrived
-                    if arrived < len(chosen):
-                        return sent
-                    chosen = []
-            return sent + await self._send_back(walk, chosen)
+    async def redrive(self, course: Course, patience: float) -> None:
+        """Send chosen letters back through the redrive stage."""
+        async with in_transit(
+            self._credentials, self._vhost, self._queue, course.name, patience
+        ) as transit:
+            walks = partial(self._walking, window=min(WINDOW, course.ahead), steady=True)
+            await Redriving(walks, transit, course).run()
+        with contextlib.suppress(Busy):  # who has the stage now finishes what is left there
+            await self._clear(course, patience)
 
-    async def _send_back(self, walk: Walk, letters: Sequence[Letter]) -> int:
-        """Publish, wait for the confirms, and only then remove what was confirmed."""
-        settled: asyncio.Future[Sequence[Verdict]] = asyncio.get_running_loop().create_future()
-
-        def note(verdicts: Sequence[Verdict]) -> None:
-            if not settled.done():
-                settled.set_result(verdicts)
-
-        batch = [Main(self._queue, redriven(letter.record.job)) for letter in letters]
-        self._publisher.publish(batch, note)
-        arrived = 0
-        for letter, verdict in zip(letters, await settled, strict=True):
-            if verdict is Verdict.CONFIRMED:
-                await walk.remove(letter)
-                arrived += 1
-        return arrived
+    async def _clear(self, course: Course, patience: float) -> None:
+        """Make sure that nothing is left in the stage: a broker may forget what it was told."""
+        clear = False
+        while not clear:
+            async with in_transit(
+                self._credentials, self._vhost, self._queue, course.name, patience
+            ) as transit:
+                clear = transit.is_clear
+                transit.let_go(transit.waiting)
+                await transit.forget()
 
     @asynccontextmanager
-    async def _walk(self) -> AsyncIterator[Walk]:
-        names = Names(self._queue.namespace, self._queue.name)
-        async with (
-            self._turn,
-            walking(self._credentials, self._vhost, names.dead_letters, self._queue.name) as walk,
-        ):
+    async def _walk(self, window: int = _FIRST_WINDOW) -> AsyncIterator[Walk]:
+        async with self._turn, self._walking(window=window, steady=False) as walk:
             yield walk
+
+    def _walking(self, *, window: int, steady: bool) -> AbstractAsyncContextManager[Walk]:
+        letters = Names(*self._queue).dead_letters
+        return walking(
+            self._credentials,
+            self._vhost,
+            letters,
+            self._queue.name,
+            window=max(1, window),
+            steady=steady,
+        )
 
 
 class _Page:
@@ -129,6 +131,13 @@ class _Page:
         self._limit = limit
         self._after = _read_cursor(after)
         self._records: list[tuple[_Place, DeadLetterRecord]] = []
+
+    def is_known_before(self, letter: Letter) -> bool:
+        """Tell whether neither this letter nor any that follows can belong to the page."""
+        if not letter.fresh or len(self._records) < self._room:
+            return False
+        last, _ = self._records[-1][0]
+        return letter.record.dead_lettered_at > last + _CLOCKS_DIFFER_MS
 
     def add(self, record: DeadLetterRecord) -> None:
         """Keep a letter if it is among the first."""

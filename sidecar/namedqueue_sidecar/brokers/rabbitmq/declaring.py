@@ -8,12 +8,13 @@ API; without it a queue has its stages, its delays and its dead letters, but no 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, Final
 
-from aiormq.exceptions import ChannelNotFoundEntity
+from aiormq.exceptions import ChannelAccessRefused, ChannelNotFoundEntity
+from pamqp.commands import Queue
 
 from namedqueue import ladder, topology
 from namedqueue.api.namedqueue import NamedQueue
@@ -47,6 +48,7 @@ class Declarer:
         self._connection = connection
         self._vhost = vhost
         self._management = management
+        self._readers: dict[Names, tuple[str, ...]] = {}
 
     async def declare(self, queue: NamedQueue) -> None:
         """Make everything that a queue consists of, each thing after what it leads to."""
@@ -55,30 +57,47 @@ class Declarer:
         broker = topology.Broker(
             version=version, tenancy=topology.Tenancy.SHARED, vhost=self._vhost
         )
-        async with self._channel() as channel:
-            for action in topology.diff(topology.NOTHING, topology.compile(queue, broker)):
-                await self._apply(channel, action)
+        desired = topology.compile(queue, broker)
+        names = Names(queue.metadata.namespace, queue.metadata.name)
+        groups = queue.spec.stream.consumers if queue.spec.stream else ()
+        self._readers[names] = tuple(names.reader(each.group) for each in groups)
+        try:
+            async with self._channel() as channel:
+                for action in topology.diff(topology.NOTHING, desired):
+                    await self._apply(channel, action)
+        except ChannelAccessRefused:
+            raise PermissionError("the broker does not let our account declare queues") from None
 
     async def undeclare(self, names: Names) -> None:
-        """Delete all that a durable queue may consist of, entrances first."""
+        """Delete all that a queue may consist of, entrances first.
+
+        The readers of a stream's groups are known only to who declared it.
+        """
         levels = [names.level(number) for number in range(ladder.HIGHEST_LEVELS)]
+        readers = self._readers.pop(names, ())
         main = await self._main(names)
         async with self._channel() as channel:
-            for exchange in (names.main_exchange, *levels, names.dead_letters):
+            for exchange in (names.redrive, names.main_exchange, *levels, *_lasting(names)):
                 await channel.exchange_delete(exchange, timeout=RPC_SECONDS)
-            for queue in (*main, *levels, names.dead_letters):
+            for queue in (names.redrive, *main, *levels, *_lasting(names), *readers):
                 await channel.queue_delete(queue, timeout=RPC_SECONDS)
-        for policy in (names.main, names.delay, names.dead_letters):
+        for policy in (names.main, names.delay, names.redrive, *_lasting(names)):
             await self._manage(DeletePolicy(Policy(name=policy, pattern="", definition=_NONE)))
 
-    async def depth(self, names: Names, held: int) -> Depth | None:
-        """Count jobs by stage; `held` are those in flight as far as we know ourselves."""
+    async def depth(self, names: Names, held: Callable[[], int]) -> Depth | None:
+        """Count jobs by stage; `held` are those in flight as far as we know ourselves.
+
+        The stages are asked one after another, and jobs move meanwhile. One that has left a stage
+        before it came into our hands must not be missed, so we look at them before and after.
+        """
+        before = held()
         main = await self._main(names)
-        dead = await self._ready(names.dead_letters)
-        if not main or dead is None:
+        if not main:
             return None
-        in_flight = await self._in_flight(main, held)
-        return Depth(sum(main.values()), in_flight, await self._waiting(names), dead)
+        dead = await self._ready(names.dead_letters) or 0
+        waiting = await self._waiting(names)
+        in_flight = max(await self._unacknowledged(main), before, held())
+        return Depth(sum(main.values()), in_flight, waiting, dead)
 
     async def _main(self, names: Names) -> dict[str, int]:
         """Return what is ready in the main queue, or in each partition; nothing without either."""
@@ -138,22 +157,28 @@ class Declarer:
             waiting += ready
         return waiting
 
+    async def consumers(self, names: Names) -> int:
+        """Count the consumers of the main queue or of all partitions."""
+        found = [await self._found(queue) for queue in await self._main(names)]
+        return sum(each.consumer_count or 0 for each in found if each is not None)
+
     async def _ready(self, queue: str) -> int | None:
+        found = await self._found(queue)
+        return None if found is None else found.message_count or 0
+
+    async def _found(self, queue: str) -> Queue.DeclareOk | None:
         try:
             async with self._channel() as channel:
-                found = await channel.queue_declare(queue, passive=True, timeout=RPC_SECONDS)
+                return await channel.queue_declare(queue, passive=True, timeout=RPC_SECONDS)
         except ChannelNotFoundEntity:
             return None
-        return found.message_count or 0
 
-    async def _in_flight(self, queues: Iterable[str], held: int) -> int:
-        """Ask the management API, whose figures are some seconds old, or count our own."""
+    async def _unacknowledged(self, queues: Iterable[str]) -> int:
+        """Ask the management API, if we have it; its figures are some seconds old."""
         if self._management is None:
-            return held
+            return 0
         found = [await self._management.queue(self._vhost, queue) or {} for queue in queues]
-        if not all("messages_unacknowledged" in each for each in found):
-            return held
-        return sum(int(each["messages_unacknowledged"]) for each in found)
+        return sum(int(each.get("messages_unacknowledged", 0)) for each in found)
 
     @asynccontextmanager
     async def _channel(self) -> AsyncIterator[LeanChannel]:
@@ -170,6 +195,11 @@ class Declarer:
             with contextlib.suppress(ConnectionError):
                 return await LeanChannel.opened(connection)
             await asyncio.sleep(_GLANCE)
+
+
+def _lasting(names: Names) -> tuple[str, ...]:
+    """Name what is left when no job is on its way any more."""
+    return (names.dead_letters, names.cursors, names.readers)
 
 
 async def _bind(channel: LeanChannel, binding: Binding) -> None:

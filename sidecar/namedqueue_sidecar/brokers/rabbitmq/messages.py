@@ -2,21 +2,23 @@
 
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 from aiormq.abc import DeliveredMessage
-from pamqp.commands import Basic
-from pamqp.header import ContentHeader
 
 from namedqueue import ladder
 from namedqueue.deadletters import DeadLetterRecord, decode_dead_letter, encode_dead_letter
 from namedqueue.envelope import Job, Table, decode, encode
 from namedqueue.topics import routing_key
 from namedqueue.topology.names import MQTT_TOPICS, TOPICS, Names
-from namedqueue_sidecar.brokers.port import Dead, Main, Publication, QueueKey
+from namedqueue_sidecar.brokers.port import Dead, Entry, Main, Publication, QueueKey
+from namedqueue_sidecar.brokers.rabbitmq import frames
+
+OFFSET: Final = "x-stream-offset"
+"""The header in which the broker says where a message stands in its stream."""
 
 _READ: Final = (
     "message_id",
@@ -41,15 +43,17 @@ class Outgoing(NamedTuple):
     """A publication as the broker takes it."""
 
     address: Address
-    header: ContentHeader
+    message_id: str
+    header: bytes
     body: bytes
 
 
 def outgoing(publication: Publication) -> Outgoing:
     """Write a publication as a message; a job that AMQP cannot carry is a ValueError."""
     match publication:
-        case Main(queue, job, delay_ms):
-            return _message(_main(queue, delay_ms), *encode(job), job.payload)
+        case Main(queue, job, delay_ms, persistent):
+            tables = encode(job, persistent=persistent)
+            return _message(_main(queue, delay_ms), *tables, job.payload)
         case Dead(queue, record):
             address = Address(_names(queue).dead_letters, "")
             return _message(address, *encode_dead_letter(record), record.job.payload)
@@ -61,12 +65,22 @@ def outgoing(publication: Publication) -> Outgoing:
 
 def incoming(message: DeliveredMessage, queue: str) -> Job:
     """Read a job from a delivery, whoever published it."""
-    properties, headers = _tables(message)
-    topic = _topic(message) if message.exchange in _BY_TOPIC else None
-    job = decode(
-        properties, headers, message.body, queue=queue, fresh_id="", now=_now_ms(), topic=topic
-    )
+    job = _job(message, queue)
     return job if job.id else job._replace(id=uuid4().hex)
+
+
+def incoming_entry(message: DeliveredMessage, queue: str) -> Entry:
+    """Read a job from a stream; one without an id has the same name for all who read it."""
+    job = _job(message, queue)
+    if not job.id:
+        job = job._replace(id=fingerprint(message.body, message.header.properties.headers))
+    return Entry(offset_of(message), job)
+
+
+def offset_of(message: DeliveredMessage) -> int:
+    """Return where in its stream a message stands."""
+    headers: Table = message.header.properties.headers or {}
+    return int(headers[OFFSET])
 
 
 def incoming_dead_letter(message: DeliveredMessage, queue: str) -> DeadLetterRecord:
@@ -77,15 +91,32 @@ def incoming_dead_letter(message: DeliveredMessage, queue: str) -> DeadLetterRec
     )
     if record.job.id:
         return record
-    return replace(record, job=record.job._replace(id=_fingerprint(message.body, headers)))
+    return replace(record, job=record.job._replace(id=fingerprint(message.body, headers)))
 
 
-def _fingerprint(body: bytes, headers: Table | None) -> str:
+def _job(message: DeliveredMessage, queue: str) -> Job:
+    """Read a job; its id is empty if the message has none."""
+    properties, headers = _tables(message)
+    topic = _topic(message) if message.exchange in _BY_TOPIC else None
+    return decode(
+        properties, headers, message.body, queue=queue, fresh_id="", now=_now_ms(), topic=topic
+    )
+
+
+def fingerprint(body: bytes, headers: Table | None) -> str:
     """Name a message by what it holds, without what the broker counts up at each reading."""
     lasting = {name: value for name, value in (headers or {}).items() if name not in _COUNTED}
     return blake2b(body + repr(sorted(lasting.items())).encode(), digest_size=16).hexdigest()
 
 
+def sent_back(queue: QueueKey, job: Job, marks: Table) -> Outgoing:
+    """Write a job for the redrive stage, with marks that only a redrive reads."""
+    properties, headers = encode(job)
+    address = Address(_names(queue).redrive, "")
+    return _message(address, properties, headers | marks, job.payload)
+
+
+@lru_cache(1024)
 def _main(queue: QueueKey, delay_ms: int) -> Address:
     names = _names(queue)
     route = ladder.route(delay_ms)
@@ -99,13 +130,8 @@ def _names(queue: QueueKey) -> Names:
 
 
 def _message(address: Address, properties: Table, headers: Table, body: bytes) -> Outgoing:
-    written: dict[str, Any] = dict(properties)
-    written["message_type"] = written.pop("type")
-    written["timestamp"] = datetime.fromtimestamp(written["timestamp"], UTC)
-    header = ContentHeader(
-        body_size=len(body), properties=Basic.Properties(headers=headers, **written)
-    )
-    return Outgoing(address, header, body)
+    header = frames.header(properties, headers, len(body))
+    return Outgoing(address, properties["message_id"], header, body)
 
 
 def _tables(message: DeliveredMessage) -> tuple[Table, Table | None]:

@@ -23,6 +23,7 @@ from namedqueue.topology.names import Names
 from namedqueue_sidecar.brokers.port import Publication, Settled, Verdict
 from namedqueue_sidecar.brokers.rabbitmq.channel import RPC_SECONDS, LeanChannel
 from namedqueue_sidecar.brokers.rabbitmq.connection import Backoff, SupervisedConnection
+from namedqueue_sidecar.brokers.rabbitmq.frames import content, publish
 from namedqueue_sidecar.brokers.rabbitmq.messages import Address, Outgoing, outgoing
 from namedqueue_sidecar.ending import end
 
@@ -32,13 +33,13 @@ DEADLINE: Final = 10.0
 _GLANCE: Final = 0.01
 
 
-class _Batch:
+class Batch:
     """A batch until each of its publications has a verdict, or its time is over."""
 
     __slots__ = ("_left", "_settled", "_timer", "_under_way", "_verdicts")
 
     def __init__(
-        self, size: int, settled: Settled, deadline: float, under_way: set["_Batch"]
+        self, size: int, settled: Settled, deadline: float, under_way: set["Batch"]
     ) -> None:
         loop = asyncio.get_running_loop()
         self._verdicts: list[Verdict | None] = [None] * size
@@ -65,13 +66,13 @@ class _Batch:
 
 
 class _Sent(NamedTuple):
-    batch: _Batch
+    batch: Batch
     place: int
     address: Address
     message_id: str
 
 
-class _Line:
+class Line:
     """One channel of numbered publishes, from its opening to its end."""
 
     def __init__(self, channel: LeanChannel, connection: Connection) -> None:
@@ -85,7 +86,7 @@ class _Line:
         channel.on_confirm = self._confirmed
         channel.on_return = self._came_back
 
-    def send(self, batch: _Batch, messages: Sequence[Outgoing | None]) -> None:
+    def send(self, batch: Batch, messages: Sequence[Outgoing | None]) -> None:
         """Write a batch; what cannot be written, or has nowhere to go, is unroutable."""
         for index, message in enumerate(messages):
             if message is None or message.address.exchange not in self.known:
@@ -93,20 +94,20 @@ class _Line:
             else:
                 self._publish(batch, index, message)
 
-    def _publish(self, batch: _Batch, index: int, message: Outgoing) -> None:
-        exchange, key = message.address
+    def _publish(self, batch: Batch, index: int, message: Outgoing) -> None:
+        channel = self._channel
         try:
-            method = Basic.Publish(exchange=exchange, routing_key=key, mandatory=True)
-            frames = self._channel.method(method)
-            frames += self._channel.content(message.header, message.body)
-        except (ValueError, TypeError, struct.error):
+            method = publish(channel.number, *message.address)
+        except ValueError:
             logger.exception("a job cannot be written as an AMQP message")
             batch.judge(index, Verdict.UNROUTABLE)
             return
         self._number += 1
-        message_id = message.header.properties.message_id or ""
-        self._sent[self._number] = _Sent(batch, index, message.address, message_id)
-        self._channel.send(frames)
+        self._sent[self._number] = _Sent(batch, index, message.address, message.message_id)
+        channel.send(method)
+        channel.send(
+            content(channel.number, message.header, message.body, channel.max_content_size)
+        )
 
     def abandon(self) -> None:
         """Settle what is under way: nobody will ever say what became of it."""
@@ -164,10 +165,10 @@ class Publisher:
     def __init__(self, connection: SupervisedConnection, deadline: float = DEADLINE) -> None:
         self._connection = connection
         self._deadline = deadline
-        self._line: _Line | None = None
+        self._line: Line | None = None
         self._opened = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
-        self._under_way: set[_Batch] = set()
+        self._under_way: set[Batch] = set()
         self._checks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -191,6 +192,10 @@ class Publisher:
             self._line.known = {each for each in self._line.known if not names.own(each)}
 
     def publish(self, publications: Sequence[Publication], settled: Settled) -> None:
+        """Send a batch of publications; see `send`."""
+        self.send([_written(publication) for publication in publications], settled)
+
+    def send(self, messages: Sequence[Outgoing | None], settled: Settled) -> None:
         """Send a batch, or settle it as unknown if that cannot work now.
 
         While the broker blocks publishers nothing is written: it would arrive after all, long
@@ -199,10 +204,9 @@ class Publisher:
         loop = asyncio.get_running_loop()
         line = self._line
         if line is None or self.problem is not None:
-            loop.call_soon(settled, [Verdict.UNKNOWN] * len(publications))
+            loop.call_soon(settled, [Verdict.UNKNOWN] * len(messages))
             return
-        batch = _Batch(len(publications), settled, self._deadline, self._under_way)
-        messages = [_written(publication) for publication in publications]
+        batch = Batch(len(messages), settled, self._deadline, self._under_way)
         asked = {message.address.exchange for message in messages if message} - line.known
         if not asked:
             line.send(batch, messages)
@@ -219,7 +223,7 @@ class Publisher:
             await end(self._keeper)
 
     async def _check_and_send(
-        self, line: _Line, batch: _Batch, messages: Sequence[Outgoing | None], asked: set[str]
+        self, line: Line, batch: Batch, messages: Sequence[Outgoing | None], asked: set[str]
     ) -> None:
         try:
             for exchange in asked:
@@ -240,7 +244,7 @@ class Publisher:
             except (AMQPError, OSError, RuntimeError, TimeoutError):
                 await backoff.pause()
                 continue
-            self._line = line = _Line(channel, connection)
+            self._line = line = Line(channel, connection)
             self._opened.set()
             backoff.worked()
             try:
@@ -268,6 +272,6 @@ def _written(publication: Publication) -> Outgoing | None:
     """Return the message of a publication, or None if AMQP cannot carry it."""
     try:
         return outgoing(publication)
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError, struct.error):
         logger.exception("a job cannot be written as an AMQP message")
         return None

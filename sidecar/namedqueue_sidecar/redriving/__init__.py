@@ -1,0 +1,1 @@
+"""Sending dead letters back: which, how fast, how far, and the Kubernetes Job that does it."""
