@@ -2,7 +2,8 @@
 
 A way down from an event of Kubernetes to its effect: `handlers` → `reconciling` or `deleting` →
 `observing` (what the broker has) → the contract's `topology.diff` → `applying` → `reporting`.
-`drifting` walks the same way on its own account, so that nothing stays broken.
+`drifting` walks the same way on its own account, so that nothing stays broken. `tending` runs the
+workers and `webhooks` puts the sidecar into other pods; both by `sidecars`.
 """
 
 from typing import Final

@@ -31,13 +31,17 @@ _MANAGEMENT: Final = {False: 15672, True: 15671}
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """An account on a broker. `vhost` is where queues live when tenancy is shared."""
+    """An account on a broker. `vhost` is where queues live when tenancy is shared.
+
+    With `tls` and no `authority` the broker is one that the system's authorities vouch for.
+    """
 
     host: str
     port: int
     username: str = field(repr=False)
     password: str = field(repr=False)
     management: str
+    tls: bool = False
     authority: str | None = field(default=None, repr=False)
     vhost: str = "/"
     tenancy: Tenancy = Tenancy.DEDICATED
@@ -65,6 +69,7 @@ def read(data: Mapping[str, str], *, where: str, tenancy: Tenancy) -> Account:
         username=known["username"],
         password=known["password"],
         management=_management(known, where, tls=tls),
+        tls=tls,
         authority=known.get("ca.crt"),
         vhost=known.get("vhost", "/"),
         tenancy=_tenancy(known.get("tenancy"), where, tenancy),

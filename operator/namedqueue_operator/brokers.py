@@ -5,6 +5,7 @@ namespace. Accounts are read anew for each visit; queues with an equal account s
 and each client has deadlines and a bound of its own, so a broker that hangs delays nobody else's.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -17,13 +18,16 @@ from namedqueue_operator.accounts import Account
 from namedqueue_operator.applying import Emptiness
 from namedqueue_operator.children import text
 from namedqueue_operator.cluster import Cluster
+from namedqueue_operator.looks import Looks
 from namedqueue_operator.management import Management
+from namedqueue_operator.observing import Look
 from namedqueue_operator.troubles import BrokerTrouble
 
 Source: TypeAlias = tuple[str, str] | None
 """The namespace and name of a Secret, or None for the operator's own broker."""
 
 _VERSION_SECONDS: Final = 60.0
+_AT_ONCE: Final = 8
 
 
 def source_of(queue: NamedQueue) -> Source:
@@ -34,13 +38,21 @@ def source_of(queue: NamedQueue) -> Source:
 
 @dataclass
 class Link:
-    """A broker that can be asked."""
+    """A broker that can be asked.
+
+    `turns` bounds how many queues are brought about on it at once: the others wait, and those at
+    work are done soon, rather than all of them late.
+    """
 
     account: Account
     management: Management
     mqtt_bridge: bool = False
     emptiness: Emptiness = field(default_factory=Emptiness)
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
     _version: tuple[float, Version] | None = None
+
+    def __post_init__(self) -> None:
+        self._looks = Looks(self.management, users=not self.shared)
 
     @property
     def shared(self) -> bool:
@@ -55,6 +67,10 @@ class Link:
     def vhost(self, names: Names) -> str:
         """Return where a queue lives."""
         return self.account.vhost if self.shared else names.vhost
+
+    async def look(self, vhost: str | None) -> Look:
+        """Return what a vhost has, or the whole broker, after this call."""
+        return await self._looks.look(vhost)
 
     async def described(self) -> Broker:
         """Return what the compiler has to know; a version is asked for once a minute."""

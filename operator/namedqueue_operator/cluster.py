@@ -18,7 +18,9 @@ from namedqueue_operator import FIELD_MANAGER, QUEUE_LABEL
 Object: TypeAlias = dict[str, Any]
 
 _APPLY: Final = "application/apply-patch+yaml"
+_MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
+_WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _DEADLINE: Final = 30.0
 _LONGEST_NOTE: Final = 1024
 _NOT_FOUND: Final = 404
@@ -80,33 +82,50 @@ class Cluster:
         """Return a Secret."""
         return await self._read(f"/api/v1/namespaces/{namespace}/secrets/{name}")
 
+    async def read(self, manifest: Mapping[str, Any]) -> Object | None:
+        """Return an object as it is now, or None if there is none of its name."""
+        return await self._read(place_of(manifest))
+
     async def children(self, kind: str, namespace: str | None) -> list[Object]:
-        """List the ConfigMaps or Secrets that belong to queues, in a namespace or in all."""
-        place = "/api/v1" if namespace is None else f"/api/v1/namespaces/{namespace}"
+        """List the objects of a kind that belong to queues, in a namespace or in all."""
+        root = "/apis/apps/v1" if kind == "deployments" else "/api/v1"
+        place = root if namespace is None else f"{root}/namespaces/{namespace}"
         answer = await self._call("GET", f"{place}/{kind}", query={"labelSelector": QUEUE_LABEL})
         found: list[Object] = answer["items"]
         return found
 
-    async def apply(self, manifest: Object) -> None:
+    async def apply(self, manifest: Object, *, manager: str = FIELD_MANAGER) -> Object:
         """Make an object what we say, and leave alone what others say about it."""
-        metadata, kind = manifest["metadata"], manifest["kind"].lower()
-        await self._call(
+        applied: Object = await self._call(
             "PATCH",
-            f"/api/v1/namespaces/{metadata['namespace']}/{kind}s/{metadata['name']}",
+            place_of(manifest),
             body=manifest,
             content_type=_APPLY,
-            query={"fieldManager": FIELD_MANAGER, "force": "true"},
+            query={"fieldManager": manager, "force": "true"},
         )
+        return applied
+
+    async def delete(self, manifest: Mapping[str, Any]) -> None:
+        """Remove exactly this object and, in the background, what belongs to it."""
+        exactly = {"uid": manifest["metadata"]["uid"]}
+        try:
+            await self._call(
+                "DELETE",
+                place_of(manifest),
+                body={"propagationPolicy": "Background", "preconditions": exactly},
+            )
+        except Refused as refusal:
+            if refusal.status not in {_NOT_FOUND, _CONFLICT}:
+                raise
 
     async def patch_status(self, body: Mapping[str, Any], changes: Sequence[Object]) -> Object:
-        """Change the status of exactly this version of a NamedQueue, or raise `Stale`."""
-        metadata = body["metadata"]
-        version = metadata["resourceVersion"]
+        """Change the status of exactly this version of an object of ours, or raise `Stale`."""
+        version = body["metadata"]["resourceVersion"]
         guard = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
         try:
             changed: Object = await self._call(
                 "PATCH",
-                f"{_queues(metadata['namespace'])}/{metadata['name']}/status",
+                f"{place_of(body)}/status",
                 body=[guard, *changes],
                 content_type=_JSON_PATCH,
                 query={"fieldManager": FIELD_MANAGER},
@@ -116,6 +135,39 @@ class Cluster:
                 raise Stale from None
             raise
         return changed
+
+    async def scale(self, deployment: tuple[str, str], replicas: int) -> None:
+        """Ask a Deployment for a number of replicas."""
+        namespace, name = deployment
+        await self._call(
+            "PATCH",
+            f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale",
+            body={"spec": {"replicas": replicas}},
+            content_type=_MERGE_PATCH,
+            query={"fieldManager": FIELD_MANAGER},
+        )
+
+    async def pods(self, namespace: str, selector: str) -> list[Object]:
+        """List the pods that a selector selects."""
+        query = {"labelSelector": selector}
+        answer = await self._call("GET", f"/api/v1/namespaces/{namespace}/pods", query=query)
+        found: list[Object] = answer["items"]
+        return found
+
+    async def annotate_pod(self, pod: Mapping[str, Any], notes: Mapping[str, str | None]) -> None:
+        """Change annotations of a pod, None to take one away; a pod that is gone needs none."""
+        metadata = pod["metadata"]
+        try:
+            await self._call(
+                "PATCH",
+                f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}",
+                body={"metadata": {"annotations": dict(notes)}},
+                content_type=_MERGE_PATCH,
+                query={"fieldManager": FIELD_MANAGER},
+            )
+        except Refused as refusal:
+            if refusal.status != _NOT_FOUND:
+                raise
 
     async def lease(self, namespace: str, name: str) -> Object | None:
         """Return a Lease."""
@@ -130,8 +182,38 @@ class Cluster:
         else:
             await self._call("POST", path, body=lease)
 
+    async def write_secret(self, secret: Object) -> None:
+        """Make or change a Secret; one that somebody else changed meanwhile is refused."""
+        metadata = secret["metadata"]
+        if "resourceVersion" in metadata:
+            await self._call("PUT", place_of(secret), body=secret)
+        else:
+            path = f"/api/v1/namespaces/{metadata['namespace']}/secrets"
+            await self._call("POST", path, body=secret)
+
+    async def webhook_configuration(self, name: str) -> Object | None:
+        """Return a MutatingWebhookConfiguration."""
+        return await self._read(f"{_WEBHOOKS}/{name}")
+
+    async def trust_webhook(self, configuration: Mapping[str, Any], bundle: str) -> None:
+        """Tell the API server which authorities vouch for the webhooks of a configuration."""
+        metadata = configuration["metadata"]
+        version = metadata["resourceVersion"]
+        guard = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+        changes = [
+            {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": bundle}
+            for number in range(len(configuration["webhooks"]))
+        ]
+        await self._call(
+            "PATCH",
+            f"{_WEBHOOKS}/{metadata['name']}",
+            body=[guard, *changes],
+            content_type=_JSON_PATCH,
+            query={"fieldManager": FIELD_MANAGER},
+        )
+
     async def event(self, body: Mapping[str, Any], kind: str, reason: str, note: str) -> None:
-        """Tell about a queue what `kubectl describe` shows."""
+        """Tell about a queue or a redrive what `kubectl describe` shows."""
         metadata = body["metadata"]
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         event = {
@@ -150,7 +232,7 @@ class Cluster:
             "reportingInstance": FIELD_MANAGER,
             "regarding": {
                 "apiVersion": API_VERSION,
-                "kind": "NamedQueue",
+                "kind": body["kind"],
                 "name": metadata["name"],
                 "namespace": metadata["namespace"],
                 "uid": metadata["uid"],
@@ -191,6 +273,13 @@ class Cluster:
             said = answer.get("message", "") if isinstance(answer, dict) else ""
             raise Refused(response.status, f"{method} {path}: {said or response.status}")
         return answer
+
+
+def place_of(manifest: Mapping[str, Any]) -> str:
+    """Return where the API server keeps an object, of any namespaced kind that we write."""
+    version, kind, metadata = manifest["apiVersion"], manifest["kind"], manifest["metadata"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    return f"{root}/namespaces/{metadata['namespace']}/{kind.lower()}s/{metadata['name']}"
 
 
 def _leases(namespace: str) -> str:

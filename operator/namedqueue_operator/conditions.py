@@ -16,8 +16,12 @@ Status: TypeAlias = Literal["True", "False", "Unknown"]
 READY: Final = "Ready"
 TOPOLOGY_READY: Final = "TopologyReady"
 BROKER_REACHABLE: Final = "BrokerReachable"
+STORE_BOUND: Final = "StoreBound"
+WORKERS_READY: Final = "WorkersReady"
+SCALING_ACTIVE: Final = "ScalingActive"
 
-_ORDER: Final = (READY, BROKER_REACHABLE, TOPOLOGY_READY, "WorkersReady", "ScalingActive")
+_NEEDED: Final = (BROKER_REACHABLE, TOPOLOGY_READY, STORE_BOUND, WORKERS_READY)
+_ORDER: Final = (READY, *_NEEDED, SCALING_ACTIVE)
 _LONGEST: Final = 4096
 
 
@@ -60,8 +64,8 @@ def in_place(topology: Topology, *remarks: str) -> Answer:
 
 
 def summary(answers: Mapping[str, Answer]) -> Answer:
-    """Sum up: ready when every other answer is yes, else what the first other one says."""
-    for name in _ORDER[1:]:
+    """Sum up: ready when jobs can be sent and are worked off, else what the first no says."""
+    for name in _NEEDED:
         answer = answers.get(name)
         if answer is not None and answer.status != "True":
             return no(answer.reason, answer.message)
@@ -97,6 +101,15 @@ def find(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     """Return a condition, or nothing where it was never answered."""
     found = (each for each in status.get("conditions") or () if each.get("type") == kind)
     return next(found, {})
+
+
+def told(status: Mapping[str, Any], generation: int) -> dict[str, Answer]:
+    """Return the answers that a status holds about this generation of the spec."""
+    return {
+        str(each["type"]): Answer(each["status"], each["reason"], each.get("message", ""))
+        for each in status.get("conditions") or ()
+        if each.get("observedGeneration") == generation
+    }
 
 
 def holds(status: Mapping[str, Any], kind: str, generation: int) -> bool:

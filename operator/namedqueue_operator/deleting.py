@@ -24,8 +24,8 @@ from namedqueue_operator.applying import Held, apply, entering
 from namedqueue_operator.brokers import Brokers, source_of
 from namedqueue_operator.conditions import READY, no
 from namedqueue_operator.inventory import Body, Inventory, Key, key_of
-from namedqueue_operator.observing import look
 from namedqueue_operator.reconciling import queue_in
+from namedqueue_operator.repairs import orphans
 from namedqueue_operator.reporting import Report, Reporter
 from namedqueue_operator.troubles import Trouble
 
@@ -73,7 +73,7 @@ class Deleter:
         names = Names(*key_of(body))
         link = await self._brokers.reach_at_last(source_of(queue))
         vhost = link.vhost(names)
-        seen = await look(link.management, vhost, users=not link.shared)
+        seen = await link.look(vhost)
         steps = plan(seen.topology(names, vhost), queue, force=_forced(body))
         if not link.shared:
             steps = entering(
@@ -102,7 +102,7 @@ class Deleter:
             generation = body["metadata"]["generation"]
             await self._reporter.report(key, Report(answers=answers, generation=generation))
             raise Waiting(str(trouble))
-        await self._reporter.tell(body, "Warning", "Orphaned", f"{trouble}; {_orphans(body)}")
+        await self._reporter.tell(body, "Warning", "Orphaned", f"{trouble}; {orphans(body)}")
 
 
 def _forced(body: Body) -> bool:
@@ -112,16 +112,3 @@ def _forced(body: Body) -> bool:
 def _age(body: Body) -> float:
     since = datetime.fromisoformat(body["metadata"]["deletionTimestamp"])
     return (datetime.now(UTC) - since).total_seconds()
-
-
-def _orphans(body: Body) -> str:
-    """Name what may be left on the broker, as far as the status knew it."""
-    status = body.get("status") or {}
-    known = status.get("topology") or {}
-    names = Names(*key_of(body))
-    queues = ", ".join(known.get("queues") or [f"{names.prefix}.*"])
-    return (
-        f"left behind on {status.get('broker') or 'the broker'} in vhost "
-        f"{known.get('vhost') or names.vhost}, if they were ever made: queues {queues}, exchanges "
-        f"of the same names, and users {names.consumer} and {names.producer}; delete them by hand"
-    )

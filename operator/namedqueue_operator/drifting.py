@@ -1,9 +1,10 @@
 """The drift loop: one, for all queues, that lets nothing stay broken.
 
-Each round asks each broker in use once how long its queues are. Now and then, and after trouble, it
-looks at everything instead, and at what belongs to us in the cluster, and has whatever differs from
-its manifest brought about anew. Brokers are visited side by side; one that has not yet answered the
-last round is left out of the next.
+Each broker in use is visited when it is the turn of one of its queues, and asked once, for all of
+them, how long they are; their workers follow. Now and then, and after trouble, all that it has is
+looked at, and what belongs to us in the cluster, and whatever differs from its manifest is brought
+about anew; no poll waits for that. Brokers are visited side by side; one that has not yet answered
+is left out of the next round.
 """
 
 import asyncio
@@ -18,19 +19,21 @@ from typing import Final, TypeAlias
 
 from namedqueue import topology
 from namedqueue.topology import Names
-from namedqueue.topology.model import Role
-from namedqueue_operator import children, metrics
+from namedqueue_operator import children, metrics, stores
 from namedqueue_operator.brokers import Brokers, Link, Source
 from namedqueue_operator.cluster import Cluster, Object
-from namedqueue_operator.conditions import READY, holds
+from namedqueue_operator.conditions import TOPOLOGY_READY, holds, told
+from namedqueue_operator.following import Follower
 from namedqueue_operator.inventory import Body, Inventory, Key, is_going, key_of
-from namedqueue_operator.observing import Look, count, look
+from namedqueue_operator.observing import Look, count
 from namedqueue_operator.reconciling import Reconciler, queue_in, wanted
-from namedqueue_operator.reporting import Report, Reporter, in_trouble
+from namedqueue_operator.reporting import Reporter, in_trouble
+from namedqueue_operator.stores import Provision, ReadStore
 from namedqueue_operator.troubles import BrokerTrouble, Trouble
 
 _log = logging.getLogger(__name__)
 _SOON: Final = 7.0
+_BEAT: Final = 0.5
 _AT_ONCE: Final = 8
 
 Owned: TypeAlias = Mapping[tuple[str, str, str], Object]
@@ -56,6 +59,8 @@ class Drift:
         inventory: Inventory,
         reconciler: Reconciler,
         reporter: Reporter,
+        follower: Follower,
+        store: ReadStore,
         pace: Pace,
     ) -> None:
         self._cluster = cluster
@@ -63,8 +68,12 @@ class Drift:
         self._inventory = inventory
         self._reconciler = reconciler
         self._reporter = reporter
+        self._follower = follower
+        self._store = store
         self._pace = pace
         self._visits: dict[Source, asyncio.Task[None]] = {}
+        self._mending: dict[Source, asyncio.Task[None]] = {}
+        self._visited: dict[Source, float] = {}
         self._looked: dict[Source, float] = {}
         self._due: dict[Key, float] = {}
 
@@ -74,19 +83,36 @@ class Drift:
             while True:
                 metrics.TICK.set_to_current_time()
                 self._round()
-                await asyncio.sleep(self._pace.poll)
+                await asyncio.sleep(min(_BEAT, self._pace.poll))
         finally:
-            for visit in self._visits.values():
-                visit.cancel()
-            await asyncio.gather(*self._visits.values(), return_exceptions=True)
+            tasks = [*self._visits.values(), *self._mending.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._follower.close()
 
     def _round(self) -> None:
-        self._visits = {
-            source: visit for source, visit in self._visits.items() if not _over(source, visit)
-        }
-        for source, bodies in self._by_broker().items():
-            if source not in self._visits:
+        self._visits, self._mending = _unfinished(self._visits), _unfinished(self._mending)
+        self._follower.retain({key_of(body) for body in self._inventory})
+        now = time.monotonic()
+        sources = self._by_broker()
+        busy = self._visits.keys() | self._mending.keys()
+        for gone in self._visited.keys() - sources.keys() - busy:
+            del self._visited[gone]
+            metrics.REACHABLE.remove(_shown(gone))
+        for source, bodies in sources.items():
+            turn = any(map(self._follower.due, bodies)) or self._restless(source, bodies, now)
+            if turn and source not in self._visits:
+                self._visited[source] = now
                 self._visits[source] = asyncio.create_task(self._visit(source, bodies))
+
+    def _restless(self, source: Source, bodies: Sequence[Body], now: float) -> bool:
+        """Tell whether a broker has to be visited though it is no queue's turn."""
+        since = now - self._visited.get(source, 0.0)
+        if since >= self._pace.drift:
+            return True
+        open_ends = (not _in_place(body) or key_of(body) in self._due for body in bodies)
+        return since >= self._pace.poll and any(open_ends)
 
     def _by_broker(self) -> dict[Source, list[Body]]:
         found: dict[Source, list[Body]] = defaultdict(list)
@@ -98,34 +124,52 @@ class Drift:
         return found
 
     async def _visit(self, source: Source, bodies: Sequence[Body]) -> None:
-        thoroughly = time.monotonic() - self._looked.get(source, 0.0) >= self._pace.drift
+        rates = any(self._follower.needs_rates(body) for body in bodies)
         try:
             link = await self._brokers.reach(source)
-            if thoroughly:
-                broken = await self._broken(link, bodies)
-                self._looked[source] = time.monotonic()
-            else:
-                seen = await count(link.management, link.everywhere)
-                await self._tell_depths(link, bodies, seen)
-                broken = set()
+            seen = await count(link.management, link.everywhere, rates=rates)
         except BrokerTrouble as trouble:
-            self._looked.pop(source, None)
-            await self._each(bodies, partial(self._away, trouble))
+            await self._lost(source, bodies, trouble)
             return
         metrics.LAST_POLL.labels(link.account.place).set_to_current_time()
+        metrics.REACHABLE.labels(_shown(source)).set(1)
+        if source not in self._mending:
+            self._mending[source] = asyncio.create_task(self._mend_all(source, link, bodies))
+        due = [body for body in bodies if self._follower.due(body)]
+        await self._each(due, partial(self._follow, link, seen))
+
+    async def _lost(self, source: Source, bodies: Sequence[Body], trouble: BrokerTrouble) -> None:
+        metrics.REACHABLE.labels(_shown(source)).set(0)
+        self._looked.pop(source, None)
+        await self._each(bodies, partial(self._away, trouble))
+
+    async def _follow(self, link: Link, seen: Look, body: Body) -> None:
+        names = Names(*key_of(body))
+        vhost = link.vhost(names)
+        await self._follower.follow(body, seen.depth(names, vhost), seen.acked(names, vhost))
+
+    async def _mend_all(self, source: Source, link: Link, bodies: Sequence[Body]) -> None:
+        broken: set[Key] = set()
+        if time.monotonic() - self._looked.get(source, 0.0) >= self._pace.drift:
+            try:
+                broken = await self._broken(link, bodies)
+            except BrokerTrouble as trouble:
+                await self._lost(source, bodies, trouble)
+                return
+            self._looked[source] = time.monotonic()
         await self._each(bodies, partial(self._mend, broken))
 
     async def _broken(self, link: Link, bodies: Sequence[Body]) -> set[Key]:
         """Return the queues for which something is not as it shall be."""
         broker = await link.described()
-        seen = await look(link.management, link.everywhere, users=not link.shared)
+        seen = await link.look(link.everywhere)
         owned = await self._owned(bodies)
-        await self._tell_depths(link, bodies, seen)
+        provision = await self._store()
         broken = set()
         for body in bodies:
             await asyncio.sleep(0)  # comparing five hundred takes a second; handlers go in between
             try:
-                if not _intact(body, link, broker, seen, owned):
+                if not _intact(body, link, broker, seen, owned, provision):
                     broken.add(key_of(body))
             except Trouble:
                 continue  # an invalid manifest: its condition says so already
@@ -142,25 +186,14 @@ class Drift:
                     found[kind, metadata["namespace"], metadata["name"]] = child
         return found
 
-    async def _tell_depths(self, link: Link, bodies: Sequence[Body], seen: Look) -> None:
-        async def tell(body: Body) -> None:
-            names = Names(*key_of(body))
-            depth = seen.depth(names, link.vhost(names))
-            if depth is not None:
-                await self._reporter.report(key_of(body), Report(depth=depth))
-
-        await self._each(bodies, tell)
-
     async def _mend(self, broken: AbstractSet[Key], body: Body) -> None:
         key = key_of(body)
         if self._inventory.lock(key).locked():
             return  # somebody is at it already
         now = time.monotonic()
         newest = self._inventory.get(key) or body
-        generation = newest["metadata"]["generation"]
-        ready = holds(newest.get("status") or {}, READY, generation)
         due = key in self._due and self._due[key] <= now
-        if (key in broken or due or not ready) and not is_going(newest):
+        if (key in broken or due or not _in_place(newest)) and not is_going(newest):
             if due:
                 del self._due[key]
             if await self._reconciler.reconcile(key):
@@ -174,6 +207,7 @@ class Drift:
         await self._reporter.report(
             key_of(body), in_trouble(trouble, body["metadata"]["generation"])
         )
+        await self._follower.lost(body, str(trouble))
 
     async def _each(self, bodies: Iterable[Body], act: Callable[[Body], Awaitable[None]]) -> None:
         """Do something for each queue, some at once; one that fails stops no other."""
@@ -189,18 +223,36 @@ class Drift:
         await asyncio.gather(*(safely(body) for body in bodies))
 
 
-def _intact(body: Body, link: Link, broker: topology.Broker, seen: Look, owned: Owned) -> bool:
+def _shown(source: Source) -> str:
+    return "/".join(source) if source else "operator"
+
+
+def _in_place(body: Body) -> bool:
+    return holds(body.get("status") or {}, TOPOLOGY_READY, body["metadata"]["generation"])
+
+
+def _intact(
+    body: Body,
+    link: Link,
+    broker: topology.Broker,
+    seen: Look,
+    owned: Owned,
+    provision: Provision,
+) -> bool:
     """Tell whether everything of a queue is as it shall be, on the broker and in the cluster."""
     queue = queue_in(body)
     namespace, name = key_of(body)
     names = Names(namespace, name)
     desired = topology.compile(queue, broker)
     secrets = {
-        role: owned.get(("secrets", namespace, children.secret_name(name, role))) for role in Role
+        each: owned.get(("secrets", namespace, each)) for each in children.secret_names(name)
     }
-    goal = wanted(body, link, desired, secrets)
+    goal = wanted(body, link, desired, secrets, provision)
     observed = seen.topology(names, link.vhost(names), goal.passwords)
     if observed != desired and topology.diff(observed, desired):
+        return False
+    known = told(body.get("status") or {}, body["metadata"]["generation"])
+    if not stores.answers(body, provision).items() <= known.items():
         return False
     return all(
         children.same(
@@ -210,10 +262,9 @@ def _intact(body: Body, link: Link, broker: topology.Broker, seen: Look, owned: 
     )
 
 
-def _over(source: Source, visit: asyncio.Task[None]) -> bool:
-    """Tell whether a visit has ended; one that failed is logged and tried again."""
-    if not visit.done():
-        return False
-    if not visit.cancelled() and visit.exception() is not None:
-        _log.error("a visit to %s failed", source or "the broker", exc_info=visit.exception())
-    return True
+def _unfinished(tasks: Mapping[Source, asyncio.Task[None]]) -> dict[Source, asyncio.Task[None]]:
+    """Return the tasks that still run; one that failed is logged and will be tried again."""
+    for source, task in tasks.items():
+        if task.done() and not task.cancelled() and task.exception() is not None:
+            _log.error("a visit to %s failed", source or "the broker", exc_info=task.exception())
+    return {source: task for source, task in tasks.items() if not task.done()}

@@ -14,18 +14,20 @@ from namedqueue_operator import ANNOTATIONS, FINALIZER
 from namedqueue_operator.applying import SETTLED_SECONDS
 from namedqueue_operator.deleting import Deleter, Waiting
 from namedqueue_operator.drifting import Drift
+from namedqueue_operator.fleets import Fleets
 from namedqueue_operator.inventory import Inventory, key_of
 from namedqueue_operator.reconciling import Reconciler
+from namedqueue_operator.redriving import Redriver
+from namedqueue_operator.tending import Tender
+from namedqueue_operator.watching import Hearing, Watches, logged_in
 
 _KIND: Final = (GROUP, VERSION, "namedqueues")
 _AGAIN_SECONDS: Final = SETTLED_SECONDS + 0.5
-_SERVER_TIMEOUT: Final = 240  # whole seconds, or the API server refuses
-_INACTIVITY_TIMEOUT: Final = 300.0
 _CONNECT_TIMEOUT: Final = 10.0
 _REQUEST_TIMEOUT: Final = 30.0
 
 
-def settings() -> kopf.OperatorSettings:
+def settings(hearing: Hearing) -> kopf.OperatorSettings:
     """Return how kopf shall behave."""
     chosen = kopf.OperatorSettings()
     chosen.persistence.finalizer = FINALIZER
@@ -38,8 +40,8 @@ def settings() -> kopf.OperatorSettings:
     chosen.posting.enabled = False
     chosen.peering.standalone = True
     # A watch that went silent is noticed: the server ends each one before we would give it up.
-    chosen.watching.server_timeout = _SERVER_TIMEOUT
-    chosen.watching.inactivity_timeout = _INACTIVITY_TIMEOUT
+    chosen.watching.server_timeout = hearing.span
+    chosen.watching.inactivity_timeout = hearing.inactivity
     chosen.watching.connect_timeout = _CONNECT_TIMEOUT
     chosen.networking.request_timeout = _REQUEST_TIMEOUT
     chosen.execution.default_backoff = _AGAIN_SECONDS
@@ -47,14 +49,23 @@ def settings() -> kopf.OperatorSettings:
 
 
 def registry(
-    inventory: Inventory, reconciler: Reconciler, deleter: Deleter, drift: Drift
+    inventory: Inventory,
+    fleets: Fleets,
+    reconciler: Reconciler,
+    deleter: Deleter,
+    drift: Drift,
+    tender: Tender,
+    redriver: Redriver,
+    watches: Watches,
 ) -> kopf.OperatorRegistry:
     """Return what to call for which event."""
     chosen = kopf.OperatorRegistry()
+    _register_redrives(chosen, redriver)
 
     @kopf.on.login(registry=chosen)
-    async def log_in(**known: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
+    async def log_in(**known: Any) -> kopf.AiohttpSession | None:
+        info = kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
+        return None if info is None else logged_in(info, watches)
 
     @kopf.on.event(*_KIND, registry=chosen)
     async def learn(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002  # kopf's name
@@ -62,6 +73,14 @@ def registry(
             inventory.drop(key_of(body))
         else:
             inventory.put(copy.deepcopy(dict(body)))
+
+    @kopf.on.event("apps", "v1", "deployments", registry=chosen)
+    async def look_after(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002  # kopf's name
+        if type == "DELETED":
+            fleets.drop(key_of(body))
+        else:
+            fleets.put(body)
+        await tender.changed(key_of(body))
 
     @kopf.on.resume(*_KIND, registry=chosen)
     @kopf.on.create(*_KIND, registry=chosen)
@@ -78,3 +97,12 @@ def registry(
             raise kopf.TemporaryError(str(waiting), delay=_AGAIN_SECONDS) from None
 
     return chosen
+
+
+def _register_redrives(chosen: kopf.OperatorRegistry, redriver: Redriver) -> None:
+    @kopf.on.event(GROUP, VERSION, "queueredrives", registry=chosen)
+    async def redrive(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002  # kopf's name
+        if type == "DELETED":
+            redriver.forget(key_of(body))
+        else:
+            redriver.learn(copy.deepcopy(dict(body)))

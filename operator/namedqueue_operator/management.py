@@ -16,6 +16,7 @@ from yarl import URL
 
 from namedqueue.topology import Version
 from namedqueue.topology.management import Request
+from namedqueue_operator import metrics
 from namedqueue_operator.accounts import Account
 from namedqueue_operator.troubles import BrokerTrouble, TopologyTrouble
 
@@ -24,6 +25,8 @@ Listed: TypeAlias = Sequence[Mapping[str, Any]]
 COUNTED: Final = {"disable_stats": "true", "enable_queue_totals": "true"}
 """Makes a list of queues cheap, and the same on all versions: no statistics, only counts."""
 
+_LENGTHS: Final = ("vhost", "name", "messages", "messages_ready", "messages_unacknowledged")
+_WITH_ACKS: Final = {"columns": ",".join((*_LENGTHS, "message_stats.ack"))}
 _DEADLINE: Final = 20.0
 _PAUSES: Final = (0.2, 0.8, 2.0)
 _LONGEST_REASON: Final = 300
@@ -43,7 +46,7 @@ class Management:
         self._session = aiohttp.ClientSession(
             auth=aiohttp.BasicAuth(account.username, account.password),
             connector=aiohttp.TCPConnector(limit=_AT_ONCE, ssl=_trust(account)),
-            timeout=aiohttp.ClientTimeout(total=deadline, sock_connect=deadline / 4),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=deadline / 4),
             trust_env=False,
         )
 
@@ -66,21 +69,37 @@ class Management:
         found: Listed | None = await self._get(f"{path}{query}")
         return found
 
+    async def counted(self, vhost: str | None, *, acks: bool) -> Listed | None:
+        """List how long queues are, and with `acks` how many jobs were ever acknowledged.
+
+        Acknowledgments are a statistic, and a broker that has to gather those takes longer.
+        """
+        if not acks:
+            return await self.listed("queues", vhost)
+        path = "queues" if vhost is None else f"queues/{_quoted(vhost)}"
+        found: Listed | None = await self._get(f"{path}?{urlencode(_WITH_ACKS)}")
+        return found
+
     async def permissions(self, vhost: str) -> Listed | None:
         """List who may do what in a vhost."""
         found: Listed | None = await self._get(f"vhosts/{_quoted(vhost)}/permissions")
         return found
 
-    async def send(self, request: Request) -> None:
-        """Perform a request; what shall be deleted may be gone already."""
-        await self._call(request.method, request.path, request.body)
+    async def send(self, request: Request, *, within: float | None = None) -> None:
+        """Perform a request; what shall be deleted may be gone already.
+
+        `within` is for a call that does the work of many, and may take longer than one.
+        """
+        await self._call(request.method, request.path, request.body, within)
 
     async def _get(self, path: str) -> Any:
         return await self._call("GET", path, None)
 
-    async def _call(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+    async def _call(
+        self, method: str, path: str, body: Mapping[str, Any] | None, within: float | None = None
+    ) -> Any:
         try:
-            async with asyncio.timeout(self._deadline), self._at_once:
+            async with asyncio.timeout(within or self._deadline), self._at_once:
                 return await self._insistently(method, path, body)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._away(error) from None
@@ -94,6 +113,7 @@ class Management:
         return await self._once(method, path, body)
 
     async def _once(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        metrics.MANAGEMENT_REQUESTS.labels(method).inc()
         url = URL(f"{self._account.management}/api/{path}", encoded=True)
         async with self._session.request(method, url, json=body, allow_redirects=False) as response:
             if response.ok:

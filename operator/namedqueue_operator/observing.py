@@ -92,6 +92,16 @@ class Look:
         """Count a queue's jobs by stage, or None where the broker does not say."""
         return depth(names, self._queues[vhost, names.prefix])
 
+    def acked(self, names: Names, vhost: str) -> int | None:
+        """Count all that was ever acknowledged, or None in a look that did not ask for it."""
+        queues = self._queues[vhost, names.prefix]
+        counts = [
+            (queue["message_stats"] or {}).get("ack", 0)  # an empty list where nothing happened yet
+            for queue in queues
+            if is_main(names, queue["name"]) and "message_stats" in queue
+        ]
+        return sum(counts) if counts else None
+
 
 async def look(management: Management, vhost: str | None = None, *, users: bool = True) -> Look:
     """Read a broker's lists, of one vhost or of all; `users` only where we may read them."""
@@ -119,9 +129,17 @@ async def look(management: Management, vhost: str | None = None, *, users: bool 
     )
 
 
-async def count(management: Management, vhost: str | None) -> Look:
-    """Read only how many jobs are where: one call, whatever the number of queues."""
-    return Look(queues=await _listed(management, "queues", vhost))
+async def count(management: Management, vhost: str | None, *, rates: bool = False) -> Look:
+    """Read only how many jobs are where: one call, whatever the number of queues.
+
+    With `rates` also how many were ever acknowledged, which costs the broker more.
+    """
+    return Look(queues=await management.counted(vhost, acks=rates) or ())
+
+
+def is_main(names: Names, queue: str) -> bool:
+    """Tell whether a broker queue is one that workers take jobs from."""
+    return queue == names.main or queue.startswith(f"{names.main}.")
 
 
 def depth(names: Names, queues: Listed) -> Depth | None:
@@ -133,10 +151,10 @@ def depth(names: Names, queues: Listed) -> Depth | None:
         if total is None:
             return None
         name = queue["name"]
-        if name == names.main or name.startswith(f"{names.main}."):
+        if is_main(names, name):
             stages["inFlight"] += queue.get("messages_unacknowledged") or 0
             stages["ready"] += queue.get("messages_ready") or 0
-        elif name.startswith(f"{names.delay}."):
+        elif name.startswith(f"{names.delay}.") or name == names.redrive:
             stages["waiting"] += total
         elif name == names.dead_letters:
             stages["dead"] += total

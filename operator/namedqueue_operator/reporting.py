@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from namedqueue.api.status import Depth
 from namedqueue.topology import Topology
-from namedqueue_operator import metrics
 from namedqueue_operator.cluster import Cluster, Object, Refused, Stale
 from namedqueue_operator.conditions import (
     BROKER_REACHABLE,
@@ -23,6 +22,7 @@ from namedqueue_operator.conditions import (
     no,
     settle,
     summary,
+    told,
     unknown,
 )
 from namedqueue_operator.inventory import Body, Inventory, Key
@@ -45,11 +45,14 @@ class Report:
     place: str | None = None
     topology: Topology | None = None
     depth: Depth | None = None
+    replicas: int | None = None
+    selector: str | None = None
 
     @property
-    def ready(self) -> bool:
-        """Whether every answer is yes."""
-        return all(answer.status == "True" for answer in self.answers.values())
+    def in_place(self) -> bool:
+        """Whether the broker has what it shall have, as far as was looked at."""
+        asked = (self.answers.get(kind) for kind in (BROKER_REACHABLE, TOPOLOGY_READY))
+        return all(answer is None or answer.status == "True" for answer in asked)
 
 
 def in_trouble(trouble: Trouble, generation: int, **known: Any) -> Report:
@@ -71,16 +74,23 @@ def status_after(body: Body, report: Report, now: str) -> dict[str, Any]:
     if report.answers:
         generation = report.generation
         answers = dict(report.answers)
-        answers.setdefault(READY, summary(answers))
+        whole = {**told(status, generation), **answers}
+        if TOPOLOGY_READY in whole:  # else too little is known about this generation
+            answers.setdefault(READY, summary(whole))
         before = status.get("conditions") or ()
         status["conditions"] = settle(before, answers, generation=generation, now=now)
-        status["observedGeneration"] = generation
+        if READY in answers:
+            status["observedGeneration"] = generation
     if report.place is not None:
         status["broker"] = report.place
     if report.depth is not None:
         status["depth"] = report.depth.model_dump(by_alias=True, mode="json")
     if report.topology is not None:
         status["topology"] = _listed(report.topology)
+    if report.replicas is not None:
+        status["replicas"] = report.replicas
+    if report.selector is not None:
+        status["selector"] = report.selector
     return status
 
 
@@ -108,7 +118,7 @@ class Reporter:
         for _ in range(_TRIES):
             if body is None:
                 return
-            patch = changes(body, status_after(body, report, _now()))
+            patch = changes(body, status_after(body, report, written_now()))
             if not patch:
                 break
             try:
@@ -121,7 +131,6 @@ class Reporter:
             break
         else:
             _log.warning("the status of %s changes faster than it can be written", "/".join(key))
-        _measure(key, report.depth)
 
     async def tell(self, body: Body, kind: str, reason: str, note: str) -> None:
         """Post an event; one that cannot be posted is logged, and nothing fails for it."""
@@ -139,12 +148,6 @@ class Reporter:
         await self.tell(after, kind, str(new.get("reason")), str(new.get("message")))
 
 
-def _measure(key: Key, depth: Depth | None) -> None:
-    if depth is not None:
-        for stage, jobs in depth.model_dump(by_alias=True).items():
-            metrics.JOBS.labels(*key, stage).set(jobs)
-
-
 def _listed(topology: Topology) -> dict[str, Any]:
     return {
         "vhost": topology.vhost.name if topology.vhost else "",
@@ -157,5 +160,6 @@ def _place(body: Body) -> str:
     return f"{body['metadata']['namespace']}/{body['metadata']['name']}"
 
 
-def _now() -> str:
+def written_now() -> str:
+    """Return this moment as conditions have it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

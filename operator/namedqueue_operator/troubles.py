@@ -19,3 +19,7 @@ class BrokerTrouble(Trouble):
 
 class TopologyTrouble(Trouble):
     """The broker answers, but what the queue needs cannot be put there."""
+
+
+class StoreTrouble(Trouble):
+    """Sidecars cannot be sent to a store: its Secret is missing, refused to us, or wrong."""
