@@ -1,0 +1,1 @@
+"""Jobs that come with the data source, each run by `spark-submit` or by `python -m`."""
