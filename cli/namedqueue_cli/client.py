@@ -12,6 +12,7 @@ import urllib3
 DEFAULT_SERVER = "http://127.0.0.1:3550"
 _FIRST_ERROR = 400
 _PAGE = 500
+_PATIENCE = 60.0
 
 
 class Refused(click.ClickException):
@@ -28,7 +29,7 @@ class Client:
 
     def __init__(self, server: str | None = None) -> None:
         self.server = (server or os.environ.get("NQ_URL") or DEFAULT_SERVER).rstrip("/")
-        self._http = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(60))
+        self._http = urllib3.PoolManager(retries=False)
 
     def call(
         self,
@@ -37,11 +38,16 @@ class Client:
         *,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        patience: float | None = _PATIENCE,
     ) -> Any:
         """Return the answer's JSON, or raise what the person should read."""
         try:
             answer = self._http.request(
-                method, f"{self.server}{path}", body=body, headers=dict(headers or {})
+                method,
+                f"{self.server}{path}",
+                body=body,
+                headers=dict(headers or {}),
+                timeout=urllib3.Timeout(connect=_PATIENCE, read=patience),
             )
         except urllib3.exceptions.HTTPError:
             raise click.ClickException(
@@ -58,11 +64,13 @@ class Client:
         items: list[dict[str, Any]] = self.call("GET", "/v1/queues")["items"]
         return items
 
-    def dead_letters(self, queue: str, reason: str | None) -> Iterator[dict[str, Any]]:
+    def dead_letters(
+        self, queue: str, search: Mapping[str, str | None], at_once: int = _PAGE
+    ) -> Iterator[dict[str, Any]]:
         """Yield dead letters, oldest first, page by page."""
         after: str | None = None
         while True:
-            wanted = {"limit": str(_PAGE), "reason": reason, "after": after}
+            wanted = {**search, "limit": str(min(at_once, _PAGE)), "after": after}
             query = urlencode({name: value for name, value in wanted.items() if value is not None})
             page = self.call("GET", f"{queue_path(queue)}/dead-letters?{query}")
             yield from page["items"]
@@ -74,6 +82,11 @@ class Client:
 def queue_path(queue: str) -> str:
     """Return the path of a queue."""
     return f"/v1/queues/{quote(queue, safe='')}"
+
+
+def stream_path(queue: str) -> str:
+    """Return the path of a stream."""
+    return f"/v1/streams/{quote(queue, safe='')}"
 
 
 def server_option(command: click.decorators.FC) -> click.decorators.FC:

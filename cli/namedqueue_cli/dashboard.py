@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from namedqueue_sidecar.consuming.streaming import StreamWorker
 from namedqueue_sidecar.consuming.tally import Tally
 
 _NUMBERS = ("READY", "IN FLIGHT", "WAITING", "DEAD", "DONE", "JOBS/S", "FAILED")
@@ -31,6 +32,17 @@ class Row(NamedTuple):
     def with_tally(self, tally: Tally) -> "Row":
         """Add what its worker counted."""
         return self._replace(done=tally.processed, failed=tally.failed, last_error=tally.last_error)
+
+    def with_groups(self, worker: StreamWorker) -> "Row":
+        """Add what the groups of a stream did; a group that halts is the last error."""
+        tallies = [group.tally for group in worker.groups.values()]
+        errors = [*worker.troubles, *(tally.last_error for tally in tallies if tally.last_error)]
+        return self._replace(
+            in_flight=len(worker.flights),
+            done=sum(tally.processed for tally in tallies),
+            failed=sum(tally.failed for tally in tallies),
+            last_error=next(iter(errors), ""),
+        )
 
 
 class Dashboard(Protocol):

@@ -25,6 +25,7 @@ VERBS = {
     "enqueue": Verb("namedqueue_cli.enqueue:enqueue", "Send one job, or a job for each line."),
     "queues": Verb("namedqueue_cli.queues:queues", "List queues with their depths."),
     "run": Verb("namedqueue_cli.run:run", "Run queues and their app on this machine."),
+    "streams": Verb("namedqueue_cli.streams:streams", "Read streams, and move groups in them."),
     "topology": Verb(
         "namedqueue_cli.topology:topology", "Show what a manifest will create on the broker."
     ),

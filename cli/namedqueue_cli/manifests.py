@@ -74,8 +74,14 @@ def load_queues(paths: Iterable[str | Path]) -> list[NamedQueue]:
 
 
 def fingerprint(paths: Iterable[str | Path]) -> Fingerprint:
-    """Return a value that differs when any of the files was written, added or removed."""
-    stats = [(str(file), file.stat()) for path in paths for file in files_in(str(path))]
+    """Return a value that differs when any of the files was written, added or removed.
+
+    What cannot be read has none; reading it says why.
+    """
+    try:
+        stats = [(str(file), file.stat()) for path in paths for file in files_in(str(path))]
+    except (OSError, Unreadable):
+        return ()
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 

@@ -9,14 +9,17 @@ from pathlib import Path
 
 import click
 
-from namedqueue.api.namedqueue import NamedQueue
+from namedqueue.api.namedqueue import Ephemeral, NamedQueue
 from namedqueue_cli.brokers import open_broker
 from namedqueue_cli.dashboard import Dashboard, Row, make_dashboard
-from namedqueue_cli.manifests import fingerprint, load_queues
+from namedqueue_cli.manifests import Fingerprint, fingerprint, load_queues
+from namedqueue_cli.stores import open_store
 from namedqueue_cli.supervising import App
 from namedqueue_sidecar.api.server import Server
 from namedqueue_sidecar.brokers.port import Broker
-from namedqueue_sidecar.plane import Plane, unsupported
+from namedqueue_sidecar.consuming.streaming import StreamWorker
+from namedqueue_sidecar.consuming.working import unsupported
+from namedqueue_sidecar.plane import Plane
 
 _REFRESH_SECONDS = 0.25
 _RELOAD_SECONDS = 1.0
@@ -45,6 +48,15 @@ class _WithCommand(click.Command):
     "--broker", metavar="URL", help="Use a RabbitMQ, as in amqp://user:secret@host/vhost."
 )
 @click.option("--management", metavar="URL", help="Its management API; by default port 15672.")
+@click.option(
+    "--allow-ephemeral/--no-allow-ephemeral",
+    default=True,
+    show_default=True,
+    help="Whether a job for a queue without a manifest makes an ephemeral one.",
+)
+@click.option(
+    "--allow-edit", is_flag=True, help="Let a dead letter be sent back with another payload."
+)
 @click.option("--once", is_flag=True, help="End when COMMAND ends, with its exit code.")
 @click.pass_obj
 def run(
@@ -54,6 +66,8 @@ def run(
     data: Path | None,
     broker: str | None,
     management: str | None,
+    allow_ephemeral: bool,
+    allow_edit: bool,
     once: bool,
 ) -> None:
     """Run the queues of the manifests in PATH on this machine, and COMMAND as their app.
@@ -69,41 +83,69 @@ def run(
     """  # noqa: D301  # \b is click's mark for lines kept as they are
     if once and not command:
         raise click.UsageError("--once needs a COMMAND after --")
-    started = _Run([Path(path) for path in paths], command, port)
+    kind = Ephemeral() if allow_ephemeral else None
+    started = _Run([Path(path) for path in paths], command, port, kind, allow_edit=allow_edit)
     opening = partial(open_broker, data, broker, management)
-    raise click.exceptions.Exit(asyncio.run(started.main(opening, once=once)))
+    raise click.exceptions.Exit(asyncio.run(started.main(opening, data, once=once)))
 
 
 class _Run:
-    def __init__(self, paths: Sequence[Path], command: Sequence[str], port: int) -> None:
-        self._paths, self._command, self._port = paths, command, port
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        command: Sequence[str],
+        port: int,
+        unknown: Ephemeral | None,
+        *,
+        allow_edit: bool,
+    ) -> None:
+        self._paths, self._command, self._port, self._unknown = paths, command, port, unknown
+        self._allow_edit = allow_edit
 
-    async def main(self, opening: Callable[[], Awaitable[Broker]], *, once: bool) -> int:
+    async def main(
+        self, opening: Callable[[], Awaitable[Broker]], data: Path | None, *, once: bool
+    ) -> int:
         """Run until told to stop; return the exit code."""
+        seen = fingerprint(self._paths)  # before they are read, so that no change is missed
         queues = load_queues(self._paths)
         namespace = _namespace(queues)
-        plane = Plane(await opening(), namespace)
+        broker = await opening()
+        try:
+            store = await open_store(data)
+        except click.ClickException:
+            await broker.close()
+            raise
+        plane = Plane(
+            broker,
+            namespace,
+            allow_ephemeral=self._unknown,
+            allow_edit=self._allow_edit,
+            store=store,
+        )
         server = Server(plane)
         try:
-            port = await _listening(server, self._port)
+            # A job that came before its queue would make an ephemeral one of that name.
             await _applied(plane, queues)
+            port = await _listening(server, self._port)
             url = f"http://127.0.0.1:{port}"
             hint = f"{url}   nq enqueue {queues[0].metadata.name} '{{}}'   Ctrl-C ends"
             with make_dashboard(hint) as dashboard:
                 dashboard.say(f"serving {', '.join(str(key) for key in plane.queues)} at {url}")
-                return await self._follow(plane, dashboard, url, once=once)
+                return await self._follow(plane, dashboard, url, seen, once=once)
         finally:
             await plane.drain(_DRAIN_PATIENCE)
             await server.close()
             await plane.close()
 
-    async def _follow(self, plane: Plane, dashboard: Dashboard, url: str, *, once: bool) -> int:
+    async def _follow(
+        self, plane: Plane, dashboard: Dashboard, url: str, seen: Fingerprint, *, once: bool
+    ) -> int:
         """Run the app and show what happens, until the app is done, or a signal comes."""
         app = App(self._command, {"NQ_URL": url}, partial(dashboard.say, source="app"))
         stopped = asyncio.create_task(_signalled())
         background: list[asyncio.Task[None]] = [
             asyncio.create_task(_showing(plane, dashboard)),
-            asyncio.create_task(self._reloading(plane, dashboard)),
+            asyncio.create_task(self._reloading(plane, dashboard, seen)),
         ]
         working = asyncio.create_task(app.run_once() if once else _kept_running(app, self._command))
         try:
@@ -124,8 +166,7 @@ class _Run:
                 each.cancel()
             await asyncio.wait(under_way)
 
-    async def _reloading(self, plane: Plane, dashboard: Dashboard) -> None:
-        seen = fingerprint(self._paths)
+    async def _reloading(self, plane: Plane, dashboard: Dashboard, seen: Fingerprint) -> None:
         while True:
             await asyncio.sleep(_RELOAD_SECONDS)
             try:
@@ -150,7 +191,8 @@ async def _listening(server: Server, port: int) -> int:
 
 
 async def _applied(plane: Plane, queues: Sequence[NamedQueue]) -> None:
-    refused = [f"{queue.metadata.name}: {why}" for queue in queues if (why := unsupported(queue))]
+    reasons = [(queue.metadata.name, unsupported(queue, plane.store)) for queue in queues]
+    refused = [f"{name}: {why}" for name, why in reasons if why]
     if refused:
         raise click.ClickException("\n".join(refused))
     try:
@@ -178,7 +220,11 @@ async def _rows(plane: Plane) -> list[Row]:
         depth, worker = await plane.broker.depth(key), plane.workers.get(key)
         if depth is not None:
             row = Row(key.name, *depth)
-            rows.append(row if worker is None else row.with_tally(worker.tally))
+            if isinstance(worker, StreamWorker):
+                row = row.with_groups(worker)
+            elif worker is not None:
+                row = row.with_tally(worker.tally)
+            rows.append(row)
     return rows
 
 
