@@ -1,5 +1,5 @@
-# The images of NamedQueue: `--target operator | sidecar`, and `python`, the bare interpreter that
-# the others stand on. `hack/images build` builds them with Docker, or without.
+# The images of NamedQueue: `--target operator | sidecar | spark`, and `python`, the bare interpreter
+# that the first two stand on. `hack/images build` builds them with Docker, or without.
 #
 # BASE is any Debian with Python 3.11 or newer, its venv module and apt. It only lends its files:
 # every image starts from nothing and takes a stripped copy of it plus one virtual environment, so
@@ -78,3 +78,44 @@ ENTRYPOINT ["python", "-m", "namedqueue_operator"]
 CMD []
 LABEL org.opencontainers.image.title="namedqueue-operator" \
     org.opencontainers.image.description="The control plane of NamedQueue"
+
+# Spark's own scripts want bash, and its scheduler wants Java; the rest is stripped as elsewhere.
+FROM ${BASE} AS java
+RUN --mount=type=secret,id=installer --mount=type=secret,id=certificates \
+    [ ! -s /run/secrets/installer ] || . /run/secrets/installer \
+    && mkdir -p /usr/share/man/man1 && apt-get update -qq \
+    && apt-get install -qq --no-install-recommends default-jre-headless
+COPY hack/container/trim /tmp/
+RUN sh /tmp/trim bash && rm -rf /tmp/* /run/*
+
+# Apart from the project, which changes often: half a gigabyte of Spark then stays as it is.
+FROM builder AS spark-environment
+RUN --mount=type=secret,id=installer --mount=type=secret,id=certificates \
+    with-host-settings /uv/bin/uv pip install --require-hashes -c requirements.lock \
+    -r pyproject.toml --extra spark \
+    && cd /opt/namedqueue/lib/python3*/site-packages \
+    && rm -rf pyarrow/include pyarrow/tests pyspark/examples pyspark/data \
+    && ln -s "$PWD/pyspark" /opt/namedqueue/spark \
+    && echo /opt/namedqueue/project >project.pth \
+    && cp /usr/local/bin/spark-pod /opt/namedqueue/bin/ \
+    && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/namedqueue
+
+FROM builder AS spark-project
+COPY --from=wheel /dist /dist
+RUN /uv/bin/uv pip install --no-index --find-links /dist --no-deps --target /project namedqueue \
+    && python3 -m compileall -q --invalidation-mode unchecked-hash /project
+
+FROM scratch AS spark
+COPY --from=java / /
+COPY --from=spark-environment /opt/namedqueue /opt/namedqueue
+COPY --from=spark-project /project /opt/namedqueue/project
+ENV PATH=/opt/namedqueue/bin:/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8 \
+    SPARK_HOME=/opt/namedqueue/spark JAVA_HOME=/usr/lib/jvm/default-java \
+    PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PYSPARK_PYTHON=/opt/namedqueue/bin/python
+USER 65532:65532
+ENTRYPOINT ["spark-pod"]
+CMD []
+LABEL org.opencontainers.image.vendor="NamedQueue" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.title="namedqueue-spark" \
+    org.opencontainers.image.description="Spark with the data source of NamedQueue"

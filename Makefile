@@ -13,17 +13,17 @@ help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
 
 .PHONY: install
-install: ## make .venv with the project and its tools
+install: ## make .venv with the project
 	@hack/venv
 
 .PHONY: demo
 demo: ## a queue at work on this machine: retries, dead letters, a redrive
 	@hack/venv
-	@.venv/bin/nq run --once examples/orders -- .venv/bin/python examples/orders/demo.py
+	@.venv/bin/nq run --once examples/orders/queue.yaml -- .venv/bin/python examples/orders/demo.py
 
 .PHONY: lint
 lint: ## style, types, import directions, generated files
-	@hack/venv
+	@hack/venv all
 	.venv/bin/ruff format --check $(sources)
 	.venv/bin/ruff check $(sources)
 	.venv/bin/mypy $(sources)
@@ -32,7 +32,7 @@ lint: ## style, types, import directions, generated files
 
 .PHONY: format
 format: ## let ruff format and mend what it can
-	@hack/venv
+	@hack/venv all
 	.venv/bin/ruff format $(sources)
 	.venv/bin/ruff check --fix $(sources)
 
@@ -42,12 +42,13 @@ generate: ## write the CRDs and the reference pages from the models
 
 .PHONY: lock
 lock: ## write requirements.lock anew
-	@hack/venv
+	@hack/venv all
 	hack/lock
 
 .PHONY: test
 test: lint ## everything that needs no pods, on real servers
-	$(pytest) $(parallel) tests/unit tests/broker tests/control_plane
+	$(pytest) $(parallel) tests/unit tests/broker tests/control_plane tests/chart
+	$(pytest) tests/spark
 
 .PHONY: e2e
 e2e: ## real pods on a real cluster
@@ -55,7 +56,8 @@ e2e: ## real pods on a real cluster
 
 .PHONY: soak
 soak: ## the full counts of the acceptance lists; figures go to docs/soak.md
-	NQ_SCALE=full $(pytest) $(parallel) --timeout 3600 tests/unit tests/broker tests/control_plane
+	NQ_SCALE=full $(pytest) $(parallel) --timeout 3600 tests/unit tests/broker tests/control_plane tests/chart
+	NQ_SCALE=full $(pytest) --timeout 3600 tests/e2e
 
 .PHONY: bench
 bench: ## benchmarks; not part of the tests
@@ -64,3 +66,5 @@ bench: ## benchmarks; not part of the tests
 .PHONY: docs
 docs: generate ## write the reference pages and take the pictures
 	$(python) hack/picture.py docs/pictures/demo.svg -- make demo
+	hack/simulate
+	NQ_PICTURES=$(CURDIR)/docs/pictures $(pytest) tests/e2e/test_chart_pods.py

@@ -4,22 +4,23 @@ import argparse
 import sys
 from pathlib import Path
 
-from generators import crds, fields
+from generators import chart, commands, crds, fields, http, metrics
 
 ROOT = Path(__file__).parents[2]
 
 
 def main() -> int:
-    """Write or check; 1 means that something committed is not what the models say."""
+    """Write or check; 1 means that something committed is not what its source says."""
     parser = argparse.ArgumentParser(prog="hack/generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail on drift")
     check = parser.parse_args().check
-    wanted = crds.files() | fields.files()
+    sources = (crds, fields, chart, commands, http, metrics)
+    wanted = {path: text for source in sources for path, text in source.files().items()}
     stale = [path for path, text in wanted.items() if _current(path) != text]
     for path in stale:
         if not check:
             ROOT.joinpath(path).write_text(wanted[path])
-        print(f"{path}: {'differs from the models; run make generate' if check else 'written'}")
+        print(f"{path}: {'differs from its source; run make generate' if check else 'written'}")
     return 1 if check and stale else 0
 
 

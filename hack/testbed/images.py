@@ -1,6 +1,6 @@
 """`hack/images`: the project's container images, as archives that a cluster can load.
 
-    hack/images build                    build what is not built yet: python, sidecar, operator
+    hack/images build                    build what is not built yet of the four
     hack/images build sidecar --tag x    only this one, as localhost/namedqueue/sidecar:x
     hack/images list                     say what there is, and whether it is of this tree
     hack/images archive sidecar          print the archive's path, building it if need be
@@ -31,7 +31,7 @@ from testbed.paths import cache_dir
 from testbed.processes import TestbedError
 from testbed.progress import step
 
-TARGETS = ("python", "sidecar", "operator")
+TARGETS = ("python", "sidecar", "operator", "spark")
 TAG = "dev"
 _REPOSITORY = Path(__file__).parents[2]
 _INPUTS = (

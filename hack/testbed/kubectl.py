@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.processes import TestbedError, run
+from testbed.processes import TestbedError, run, wait_until
 
 _REQUEST_SECONDS = 5
 
@@ -37,6 +37,16 @@ class Kubectl:
         """Create or change these objects."""
         every = {"apiVersion": "v1", "kind": "List", "items": documents}
         self("apply", "--filename=-", document=every)
+
+    def establish(self, *crds: Path) -> None:
+        """Apply CRDs, and wait until the API server serves them."""
+        files = [f"--filename={path}" for path in crds]
+        self("apply", "--server-side", "--force-conflicts", *files)
+        # A CRD's conditions are null for a moment, which kubectl takes for an error.
+        wait_until(
+            lambda: self.succeeds("wait", "--for=condition=Established", "--timeout=5s", *files),
+            what="the CRDs are established",
+        )
 
     def refusal(self, document: Mapping[str, Any]) -> str:
         """Apply what must be refused; return the API server's words."""
