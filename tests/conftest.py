@@ -7,9 +7,11 @@ pytest_plugins = [
     "fixtures.kubernetes",
     "fixtures.brokers",
     "fixtures.databases",
+    "fixtures.stores",
     "fixtures.images",
     "fixtures.adapters",
     "fixtures.pods",
+    "fixtures.operators",
     "fixtures.figures",
 ]
 

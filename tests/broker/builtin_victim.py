@@ -44,6 +44,8 @@ from namedqueue_sidecar.brokers.port import (
     Subscription,
     Verdict,
 )
+from namedqueue_sidecar.redriving.runs import Run
+from namedqueue_sidecar.redriving.wishes import Wish
 
 QUEUE = QueueKey("shop", "orders")
 MANIFEST = NamedQueue.model_validate({"metadata": {"name": "orders", "namespace": "shop"}})
@@ -120,7 +122,8 @@ class Victim:
                 self.publish([Main(QUEUE, job) for job in jobs], lambda: None)
             if number % 40 == 39:
                 self.note("redrive")
-                await self.broker.dead_letters(QUEUE).redrive(lambda _: True, 5)
+                redrive = Run(f"r{self.round}-{number}", Wish(limit=5))
+                await redrive.go(self.broker.dead_letters(QUEUE), patience=0)
             await asyncio.sleep(random.choice([0, 0, 0.001, 0.003]))
 
     @staticmethod

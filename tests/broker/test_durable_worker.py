@@ -1,4 +1,7 @@
-"""A durable queue with an app beside it, from the first attempt to the last: the seeds' flows."""
+"""A durable queue with an app beside it, from the first attempt to the last: the seeds' flows.
+
+Each is told once and holds on every adapter.
+"""
 
 import asyncio
 import itertools
@@ -8,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import pytest
@@ -16,17 +20,17 @@ from aiohttp import web
 from broker.port.play import answer, declare, enqueue, eventually, job, named_queue
 from broker.test_rabbitmq_adapter import ended_connections
 from fixtures.adapters import rabbitmq_client
+from fixtures.punctual import EARLIEST, LATEST, check_lateness
 from namedqueue.deadletters import DeadLetterRecord
 from namedqueue.envelope import Job
 from namedqueue_sidecar.app.http import HttpApp
-from namedqueue_sidecar.brokers.port import QueueKey
-from namedqueue_sidecar.brokers.rabbitmq.broker import RabbitMQBroker
+from namedqueue_sidecar.brokers.port import Broker, QueueKey
 from namedqueue_sidecar.consuming.durable import DurableWorker
+from namedqueue_sidecar.consuming.workplace import Workplace
+from testbed import rabbitmq
 from testbed.ports import free_ports
-from testbed.rabbitmq import Broker
 
 QUICK = {"maxAttempts": 4, "delay": "250ms", "multiplier": 2, "maxDelay": "2s", "jitter": 0}
-LATEST = 0.3
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ class TinyApp:
 class Stand:
     """A queue, an app and the worker between them."""
 
-    def __init__(self, broker: RabbitMQBroker, app: TinyApp, queue: QueueKey) -> None:
+    def __init__(self, broker: Broker, app: TinyApp, queue: QueueKey) -> None:
         self.broker, self.app, self.queue = broker, app, queue
 
     async def letter(self, sent: Job) -> DeadLetterRecord:
@@ -106,31 +110,39 @@ SetUp: TypeAlias = Callable[..., Awaitable[tuple[Stand, DurableWorker]]]
 
 
 @pytest.fixture
-async def set_up(broker: Broker, vhost: str) -> AsyncIterator[SetUp]:
-    """Start a queue, an app and a worker, and take them down in good order."""
-    async with AsyncExitStack() as running:
+async def running() -> AsyncIterator[AsyncExitStack]:
+    """Give what takes workers and apps down before their broker."""
+    async with AsyncExitStack() as stack:
+        yield stack
 
-        async def begin(
-            *, app_is_there: bool = True, worker: dict[str, Any] | None = None, **spec: Any
-        ) -> tuple[Stand, DurableWorker]:
-            app = TinyApp(free_ports(1)[0])
-            running.push_async_callback(app.stop)
-            if app_is_there:
-                await app.start()
-            client = rabbitmq_client(broker, vhost)
-            running.push_async_callback(client.close)
-            await client.open()
-            spec = {"retry": QUICK} | spec
-            spec["worker"] = {"port": app.port, "path": "/jobs"} | (worker or {})
-            queue = await declare(client, **spec)
-            http = HttpApp(app.port, None)
-            running.push_async_callback(http.close)
-            consuming = DurableWorker(named_queue(**spec), client, http)
-            consuming.start()
-            running.push_async_callback(consuming.drain, 1.0)
-            return Stand(client, app, queue), consuming
 
-        yield begin
+@pytest.fixture
+def set_up(broker_under_test: Broker, running: AsyncExitStack) -> SetUp:
+    """Start a queue, an app and a worker on each adapter, and take them down in good order."""
+    return partial(standing, running, broker_under_test)
+
+
+async def standing(
+    running: AsyncExitStack,
+    broker: Broker,
+    *,
+    app_is_there: bool = True,
+    worker: dict[str, Any] | None = None,
+    **spec: Any,
+) -> tuple[Stand, DurableWorker]:
+    app = TinyApp(free_ports(1)[0])
+    running.push_async_callback(app.stop)
+    if app_is_there:
+        await app.start()
+    spec = {"retry": QUICK} | spec
+    spec["worker"] = {"port": app.port, "path": "/jobs"} | (worker or {})
+    queue = await declare(broker, **spec)
+    http = HttpApp(app.port, None)
+    running.push_async_callback(http.close)
+    consuming = DurableWorker(Workplace(named_queue(**spec), broker, http))
+    consuming.start()
+    running.push_async_callback(consuming.drain, 1.0)
+    return Stand(broker, app, queue), consuming
 
 
 def failing(times: int, response: Callable[[], web.Response]) -> Handler:
@@ -142,6 +154,11 @@ def failing(times: int, response: Callable[[], web.Response]) -> Handler:
         return response() if seen[call.id] <= times else web.Response()
 
     return handle
+
+
+def gaps(calls: list[Call]) -> list[float]:
+    """Return the seconds between one attempt and the next."""
+    return [later.at - earlier.at for earlier, later in itertools.pairwise(calls)]
 
 
 async def test_a_job_that_fails_twice_is_retried_and_succeeds(set_up: SetUp) -> None:
@@ -158,12 +175,52 @@ async def test_delays_grow_are_capped_and_are_met_within_300_ms(set_up: SetUp) -
     policy = QUICK | {"maxAttempts": 6, "maxDelay": "1s"}
     stand, _ = await set_up(retry=policy)
     stand.app.handler = failing(5, lambda: web.Response(status=503))
-    await enqueue(stand.broker, stand.queue, sent := job())
-    await eventually(lambda: len(stand.app.attempts(sent)) == 6, "six attempts")
-    at = [call.at for call in stand.app.attempts(sent)]
-    gaps = [later - earlier for earlier, later in itertools.pairwise(at)]
-    for gap, wanted in zip(gaps, (0.25, 0.5, 1.0, 1.0, 1.0), strict=True):
-        assert wanted - 0.005 <= gap <= wanted + LATEST
+
+    async def lateness() -> list[float]:
+        await enqueue(stand.broker, stand.queue, sent := job())
+        await eventually(lambda: len(stand.app.attempts(sent)) == 6, "six attempts")
+        delays = zip(gaps(stand.app.attempts(sent)), (0.25, 0.5, 1.0, 1.0, 1.0), strict=True)
+        return [gap - wanted for gap, wanted in delays]
+
+    await check_lateness(lateness)
+
+
+async def test_no_job_waits_behind_the_delay_of_another(set_up: SetUp) -> None:
+    stand, _ = await set_up(retry=QUICK | {"maxAttempts": 7, "maxDelay": "8s"})
+    delays = {b"long": 4, b"middling": 2, b"short": 1}
+    stand.app.handler = lambda call: (
+        web.Response(status=500, headers={"Retry-After": str(delays[call.body])})
+        if call.attempt == 1
+        else web.Response()
+    )
+
+    async def lateness() -> list[float]:
+        await enqueue(stand.broker, stand.queue, *(sent := [job(each) for each in delays]))
+        tried = [partial(stand.app.attempts, each) for each in sent]
+        await eventually(lambda: all(len(each()) == 2 for each in tried), "each came twice")
+        return [
+            gap - delays[each.payload] for each in sent for gap in gaps(stand.app.attempts(each))
+        ]
+
+    await check_lateness(lateness)
+
+
+async def test_jitter_stretches_each_delay_by_a_part_of_itself(set_up: SetUp) -> None:
+    stand, _ = await set_up(
+        retry=QUICK | {"maxAttempts": 2, "delay": "1s", "maxDelay": "1s", "jitter": 1}
+    )
+    stand.app.handler = failing(1, lambda: web.Response(status=500))
+
+    async def lateness() -> list[float]:
+        await enqueue(stand.broker, stand.queue, *(sent := [job() for _ in range(20)]))
+        tried = [partial(stand.app.attempts, each) for each in sent]
+        await eventually(lambda: all(len(each()) == 2 for each in tried), "all came twice")
+        found = [gap for each in tried for gap in gaps(each())]
+        assert min(found) >= 1.0 + EARLIEST
+        assert max(found) - min(found) > 0.2
+        return [max(gap - 2.0, 0.0) for gap in found]
+
+    await check_lateness(lateness)
 
 
 async def test_a_job_that_never_succeeds_ends_as_a_dead_letter_with_its_history(
@@ -211,7 +268,7 @@ async def test_while_the_app_is_away_no_attempt_is_used(set_up: SetUp) -> None:
     await eventually(lambda: len(stand.app.attempts(before)) == 1, "it came with the app")
     await stand.app.stop()
     await enqueue(stand.broker, stand.queue, *(meanwhile := [job() for _ in range(5)]))
-    await eventually(lambda: not worker.app_is_there, "the absence is known")
+    await eventually(lambda: not worker.gate.is_open, "the absence is known")
     await stand.app.start()
     await eventually(
         lambda: all(len(stand.app.attempts(each)) == 1 for each in meanwhile), "all came"
@@ -227,16 +284,18 @@ async def test_retry_after_is_obeyed_and_uses_no_attempt(set_up: SetUp) -> None:
     await eventually(lambda: len(stand.app.attempts(sent)) == 4, "four calls")
     calls = stand.app.attempts(sent)
     assert {call.attempt for call in calls} == {1}
-    for earlier, later in itertools.pairwise(calls):
-        assert 0.245 <= later.at - earlier.at <= 1.0 + LATEST
+    assert all(0.245 <= gap <= 1.0 + LATEST for gap in gaps(calls))
     assert (await stand.left())[3] == 0
 
 
 @pytest.mark.parametrize("ends", ["after it came again", "before it comes again"])
 async def test_a_job_under_way_when_the_connection_is_lost_is_not_run_twice(
-    set_up: SetUp, broker: Broker, vhost: str, ends: str
+    broker: rabbitmq.Broker, vhost: str, running: AsyncExitStack, ends: str
 ) -> None:
-    stand, worker = await set_up()
+    client = rabbitmq_client(broker, vhost)
+    await client.open()
+    running.push_async_callback(client.close)
+    stand, worker = await standing(running, client)
     gate = asyncio.Event()
 
     async def slow(_: Call) -> web.Response:
@@ -277,7 +336,7 @@ async def test_a_drain_under_load_loses_nothing_and_counts_nothing(set_up: SetUp
     assert len(done) < 300
     app = HttpApp(stand.app.port, None)
     spec: dict[str, Any] = {"retry": QUICK, "worker": {"port": stand.app.port, "path": "/jobs"}}
-    successor = DurableWorker(named_queue(**spec), stand.broker, app)
+    successor = DurableWorker(Workplace(named_queue(**spec), stand.broker, app))
     successor.start()
     await eventually(lambda: len(stand.app.finished) == 300, "the rest is done")
     assert await stand.left() == (0, 0, 0, 0)

@@ -141,7 +141,7 @@ def stop_orphan(shop: Shop) -> None:
 def test_a_changed_manifest_is_applied_and_a_broken_one_is_not(shop: Shop, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with shop.running(log=log):
-        shop.write(max_attempts=2)
+        shop.write(max_attempts=4)
         wait_until(lambda: "are applied" in log.read_text(), what="the change is applied")
         shop.write(max_attempts=-1)
         wait_until(lambda: "are not applied" in log.read_text(), what="the error is told")
@@ -168,3 +168,31 @@ def test_options_that_make_no_sense_are_refused_with_a_sentence(
     )
     assert done.returncode == 2
     assert says in done.stderr
+
+
+def test_a_stream_is_pushed_looked_into_and_replayed(shop: Shop, tmp_path: Path) -> None:
+    shop.manifest.write_text(
+        "apiVersion: namedqueue.io/v1alpha1\n"
+        "kind: NamedQueue\n"
+        "metadata: {name: orders, namespace: shop}\n"
+        "spec: {type: stream, stream: {consumers: [{group: audit, onError: skip}]}, "
+        f"worker: {{port: {shop.app_port}, path: /orders}}}}\n"
+    )
+    log = tmp_path / "log"
+
+    def at(cursor: int) -> bool:
+        groups = json.loads(shop.nq("streams", "groups", "orders", "-o", "json"))
+        return [(each["group"], each["cursor"]) for each in groups] == [("audit", cursor)]
+
+    with shop.running(log=log):
+        for payload in (GOOD, DECLINED, GOOD):
+            shop.nq("enqueue", "orders", payload)
+        wait_until(lambda: at(3), what="the group has read all", deadline=60)
+        read = json.loads(shop.nq("streams", "read", "orders", "--from", "1", "-o", "json"))
+        assert [(each["offset"], each["payload"]["order"]) for each in read] == [
+            (1, "A-2"),
+            (2, "A-1"),
+        ]
+        assert json.loads(shop.nq("streams", "seek", "orders", "audit", "first"))["cursor"] == 0
+        wait_until(lambda: at(3), what="the group has read all again", deadline=60)
+        assert "orders: ready=3" in log.read_text()

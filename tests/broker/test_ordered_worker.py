@@ -10,21 +10,19 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
-from broker.port.play import answer, declare, enqueue, eventually, job, named_queue
+from broker.port.play import answer, declare, enqueue, eventually, job, named_queue, redrive
 from broker.test_rabbitmq_adapter import ended_connections
 from fixtures.adapters import Place, rabbitmq_client
+from fixtures.punctual import check_lateness
+from fixtures.told import FAILED, OK, QUICK, WRONG, Told
 from namedqueue.envelope import Job
-from namedqueue.outcomes import Answer, Attempted, Failure
-from namedqueue_sidecar.app.port import Call, Done
+from namedqueue.outcomes import Answer, Attempted
+from namedqueue_sidecar.app.port import Call
 from namedqueue_sidecar.brokers.port import Broker, QueueKey
 from namedqueue_sidecar.consuming import ordered
 from namedqueue_sidecar.consuming.ordered import OrderedWorker
+from namedqueue_sidecar.consuming.workplace import Workplace
 from testbed import rabbitmq
-
-QUICK = {"maxAttempts": 3, "delay": "250ms", "multiplier": 1, "jitter": 0}
-OK, FAILED, WRONG = Answer(200), Answer(500), Answer(422)
-
-Reply: TypeAlias = Callable[["Seen"], Attempted]
 
 
 class Seen(NamedTuple):
@@ -36,51 +34,20 @@ class Seen(NamedTuple):
     at: float
 
 
-class Told:
-    """An app that answers as it is told, when it is told, and notes who was there at once."""
+def see(call: Call) -> Seen:
+    headers, now = call.headers, asyncio.get_running_loop().time()
+    return Seen(headers["ce-id"], headers.get("NQ-Group", ""), int(headers["NQ-Attempt"]), now)
+
+
+class Handler(Told[Seen]):
+    """An app that handles jobs of groups."""
 
     def __init__(self) -> None:
-        self.reply: Reply = lambda _: OK
-        self.seen: list[Seen] = []
-        self.finished: list[str] = []
-        self.running: set[str] = set()
-        self.most = 0
-        self.overlaps = 0
-        self.there = True
-        self.may_answer = asyncio.Event()
-        self.may_answer.set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        super().__init__(see)
 
-    def post(self, call: Call, done: Done) -> None:
-        task = asyncio.get_running_loop().create_task(self._answer(call, done))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _answer(self, call: Call, done: Done) -> None:
-        if not self.there:
-            done(Failure.REFUSED)
-            return
-        headers = call.headers
-        group = headers.get("NQ-Group", "")
-        now = asyncio.get_running_loop().time()
-        seen = Seen(headers["ce-id"], group, int(headers["NQ-Attempt"]), now)
-        self.seen.append(seen)
-        self.overlaps += group in self.running
-        self.running.add(group)
-        self.most = max(self.most, len(self.running))
-        await self.may_answer.wait()
-        await asyncio.sleep(0)
-        self.running.discard(group)
-        attempted = self.reply(seen)
-        if attempted is OK:
-            self.finished.append(seen.id)
-        done(attempted)
-
-    async def ready(self) -> bool:
-        return self.there
-
-    async def close(self) -> None:
-        pass
+    @property
+    def finished(self) -> list[str]:
+        return [seen.id for seen in self.processed]
 
     def attempts(self, sent: Job) -> list[int]:
         return [seen.attempt for seen in self.seen if seen.id == sent.id]
@@ -101,7 +68,7 @@ class Stand(NamedTuple):
 
     broker: Broker
     queue: QueueKey
-    app: Told
+    app: Handler
     worker: Counting
 
     async def left(self) -> int:
@@ -130,11 +97,11 @@ def set_up(broker_under_test: Broker, running: AsyncExitStack) -> SetUp:
 
     async def begin(
         broker: Broker | None = None,
-        app: Told | None = None,
+        app: Handler | None = None,
         worker: dict[str, Any] | None = None,
         **spec: Any,
     ) -> Stand:
-        return await standing(running, broker or broker_under_test, app or Told(), worker, spec)
+        return await standing(running, broker or broker_under_test, app or Handler(), worker, spec)
 
     return begin
 
@@ -142,7 +109,7 @@ def set_up(broker_under_test: Broker, running: AsyncExitStack) -> SetUp:
 async def standing(
     running: AsyncExitStack,
     broker: Broker,
-    app: Told,
+    app: Handler,
     worker: dict[str, Any] | None,
     spec: dict[str, Any],
 ) -> Stand:
@@ -152,7 +119,7 @@ async def standing(
         "worker": {"port": 8080, "path": "/jobs"} | (worker or {}),
     } | spec
     queue = await declare(broker, **wanted)
-    consuming = Counting(named_queue(**wanted), broker, app)
+    consuming = Counting(Workplace(named_queue(**wanted), broker, app))
     consuming.start()
     running.push_async_callback(consuming.drain, 1.0)
     return Stand(broker, queue, app, consuming)
@@ -193,13 +160,16 @@ async def test_a_group_waits_for_its_failed_job_and_the_others_go_on(set_up: Set
 
 async def test_a_job_is_tried_again_after_its_delay(set_up: SetUp) -> None:
     stand = await set_up(retry=QUICK | {"multiplier": 2})
-    await enqueue(stand.broker, stand.queue, sent := job(group="a"))
     stand.app.reply = lambda seen: OK if seen.attempt == 3 else FAILED
-    await eventually(lambda: stand.app.finished == [sent.id], "the third attempt")
-    at = [seen.at for seen in stand.app.seen]
-    gaps = [later - earlier for earlier, later in itertools.pairwise(at)]
-    assert 0.245 <= gaps[0] <= 0.55
-    assert 0.495 <= gaps[1] <= 0.8
+
+    async def lateness() -> list[float]:
+        await enqueue(stand.broker, stand.queue, sent := job(group="a"))
+        await eventually(lambda: sent.id in stand.app.finished, "the third attempt")
+        at = [seen.at for seen in stand.app.seen if seen.id == sent.id]
+        gaps = [later - earlier for earlier, later in itertools.pairwise(at)]
+        return [gap - wanted for gap, wanted in zip(gaps, (0.25, 0.5), strict=True)]
+
+    await check_lateness(lateness)
 
 
 async def test_a_job_that_fails_for_good_is_dead_lettered_and_its_group_goes_on(
@@ -219,7 +189,7 @@ async def test_a_job_that_fails_for_good_is_dead_lettered_and_its_group_goes_on(
     assert [record.attempt for record in found.job.history.records] == [1, 2, 3]
     assert await stand.left() == 2
     stand.app.reply = lambda _: OK
-    assert await letters.redrive(lambda _: True, None) == 2
+    assert await redrive(letters) == 2
     await eventually(lambda: len(stand.app.finished) == 3, "the redriven are done")
     assert await stand.left() == 0
 
@@ -248,7 +218,7 @@ async def test_while_the_app_is_away_no_attempt_is_used_and_order_is_kept(set_up
     stand = await set_up()
     stand.app.there = False
     await enqueue(stand.broker, stand.queue, *(sent := jobs_of(groups=4, each=5)))
-    await eventually(lambda: not stand.worker.app_is_there, "the absence is known")
+    await eventually(lambda: not stand.worker.gate.is_open, "the absence is known")
     stand.app.there = True
     await eventually(lambda: len(stand.app.finished) == 20, "all are done")
     assert in_order(sent, stand.app.finished)
@@ -260,11 +230,11 @@ async def test_another_takes_over_from_one_whose_app_stays_away(
 ) -> None:
     monkeypatch.setattr(ordered, "LONGEST_ABSENCE", 0.3)
     stand = await set_up()
-    await eventually(lambda: stand.worker.app_is_there, "it works")
+    await eventually(lambda: stand.worker.gate.is_open, "it works")
     stand.app.there = False
     sent = jobs_of(groups=5, each=6)
     await enqueue(stand.broker, stand.queue, *sent)
-    other = await set_up(await another_client(), Told())
+    other = await set_up(await another_client(), Handler())
     await eventually(lambda: len(other.app.finished) == 30, "the other one did it all")
     assert in_order(sent, other.app.finished)
     assert stand.app.finished == []
@@ -275,7 +245,7 @@ async def test_as_many_groups_run_at_once_as_the_concurrency_allows(set_up: SetU
     stand.app.may_answer.clear()
     await enqueue(stand.broker, stand.queue, *jobs_of(groups=10, each=3))
     await eventually(lambda: len(stand.app.running) == 4, "four run")
-    assert stand.worker.in_flight == 4
+    assert len(stand.worker.flights) == 4
     stand.app.may_answer.set()
     await eventually(lambda: len(stand.app.finished) == 30, "all are done")
     assert stand.app.most == 4
@@ -336,7 +306,7 @@ async def test_a_lost_connection_runs_nothing_twice_and_keeps_the_order(
     client = rabbitmq_client(broker, vhost)
     running.push_async_callback(client.close)
     await client.open()
-    stand = await standing(running, client, Told(), {"concurrency": 4}, {})
+    stand = await standing(running, client, Handler(), {"concurrency": 4}, {})
     sent = jobs_of(groups=6, each=10)
     stand.app.may_answer.clear()
     tried: Counter[str] = Counter()

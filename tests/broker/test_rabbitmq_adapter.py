@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import aio_pika
 import pytest
+from prometheus_client import REGISTRY
 
 from broker.port.play import (
     Hands,
@@ -70,6 +71,10 @@ async def ended_connections(node: Broker, vhost: str) -> None:
     await answer(lambda: asyncio.to_thread(end_connections, node, vhost), lambda ended: ended >= 2)
 
 
+def connections_lost() -> float:
+    return REGISTRY.get_sample_value("namedqueue_broker_connections_lost_total") or 0.0
+
+
 async def test_a_lost_connection_is_told_once_and_deliveries_begin_again(
     client: RabbitMQBroker, broker: Broker, vhost: str
 ) -> None:
@@ -79,8 +84,10 @@ async def test_a_lost_connection_is_told_once_and_deliveries_begin_again(
     hands = Hands()
     subscription = client.subscribe(queue, hands, prefetch=10)
     void = await hands.hold(10)
+    before = connections_lost()
     await ended_connections(broker, vhost)
     await eventually(lambda: hands.losses == 1, "the loss is known")
+    await eventually(lambda: connections_lost() >= before + 2, "both losses are counted")
     subscription.ack(void)
     subscription.hand_back(void)
     again = await hands.hold(10)
@@ -146,7 +153,7 @@ async def test_nothing_confirmed_is_lost_when_the_broker_is_killed_under_load(
 async def test_an_alarm_stops_publishing_with_a_sentence_while_acks_go_on(
     private_broker: Broker, open_client: Client
 ) -> None:
-    client = await open_client(private_broker, "/", deadline=2.0)
+    client = await open_client(private_broker, "/", deadline=5.0)
     queue = await declare(client)
     await enqueue(client, queue, *(job() for _ in range(10)))
     hands = Hands()
@@ -155,11 +162,11 @@ async def test_an_alarm_stops_publishing_with_a_sentence_while_acks_go_on(
     await asyncio.to_thread(private_broker.memory_alarm, True)
     began = time.monotonic()
     assert await publish(client, Main(queue, job())) == [Verdict.UNKNOWN]
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 15.0
     assert "memory" in str(client.unavailable)
     began = time.monotonic()
     assert await publish(client, Main(queue, job())) == [Verdict.UNKNOWN]
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 2.5, "it waited for its deadline with an alarm known"
     subscription.ack(hands.take())
     await hands.hold(5)
     subscription.ack(hands.take())
@@ -286,6 +293,23 @@ async def test_a_broker_whose_authority_is_not_trusted_is_refused_with_a_sentenc
     opening = asyncio.ensure_future(client.open())
     await eventually(lambda: "not trusted" in str(client.unavailable), "it says why")
     opening.cancel()
+    await client.close()
+
+
+async def test_tls_needs_no_authority_of_its_own_where_the_system_trusts_the_broker(
+    broker: Broker, vhost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"host": "localhost", "port": str(broker.amqps_port), "tls": "true"}
+    login = {"username": broker.username, "password": broker.password}
+    for key, value in {**keys, **login}.items():
+        (tmp_path / key).write_text(value)
+    client = RabbitMQBroker(lambda: Credentials.from_folder(tmp_path), vhost=vhost)
+    opening = asyncio.ensure_future(client.open())
+    await eventually(lambda: "not trusted" in str(client.unavailable), "it trusts not just anyone")
+    monkeypatch.setenv("SSL_CERT_FILE", str(broker.ca_file))  # where the system's authorities are
+    await asyncio.wait_for(opening, 60)
+    queue = await declare(client)
+    await enqueue(client, queue, job())
     await client.close()
 
 

@@ -114,7 +114,7 @@ def test_an_interrupted_start_leaves_nothing(state_home: Path) -> None:
         wait_until(lambda: processes.find("rabbitmq", state) is not None, what="the node begins")
         caller.send_signal(signal.SIGINT)
         caller.communicate(timeout=60)
-    assert living_off(state_home) == []
+    wait_until(lambda: living_off(state_home) == [], what="what was ended is gone", deadline=30)
     assert mounts_of(state_home) == []
     assert files_in(state_home) == []
 

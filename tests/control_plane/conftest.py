@@ -17,15 +17,13 @@ from testbed.kubectl import Kubectl
 from testbed.ports import free_port
 from testbed.rabbitmq import Broker
 
-_FILES = [f"--filename={path}" for path in (Path(__file__).parents[2] / "crds").glob("*.yaml")]
+_CRDS = Path(__file__).parents[2] / "crds"
 
 
 @pytest.fixture(scope="session")
 def crds(control_plane: ControlPlane) -> None:
     """Put the CRDs in place, and wait until the API server serves them."""
-    kubectl = Kubectl(control_plane.kubectl, control_plane.kubeconfig)
-    kubectl("apply", "--server-side", "--force-conflicts", *_FILES)
-    kubectl("wait", "--for=condition=Established", "--timeout=60s", *_FILES)
+    Kubectl(control_plane.kubectl, control_plane.kubeconfig).establish(*_CRDS.glob("*.yaml"))
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +34,7 @@ def api_server(control_plane: ControlPlane, crds: None) -> Iterator[ApiServer]: 
 
 
 GIVE_UP_SECONDS = 12
+SIDECAR = "registry.example/namedqueue/sidecar:test"
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +55,7 @@ def operator(
     pace = ["--poll-interval=1", "--drift-interval=5", f"--give-up-deleting={GIVE_UP_SECONDS}"]
     started = processes.start(
         "operator",
-        [*command, *pace, f"--namespace={prefix}*", f"--port={port}"],
+        [*command, *pace, f"--namespace={prefix}*", f"--port={port}", f"--sidecar-image={SIDECAR}"],
         state,
         env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig)},
     )

@@ -1,7 +1,6 @@
 """A running operator as its users meet it: a namespace of theirs, kubectl, and the broker."""
 
 import base64
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from fixtures.api_server import connection
 from namedqueue import topology
+from namedqueue.api import API_VERSION
 from namedqueue.api.namedqueue import NamedQueue
 from namedqueue.api.reading import read
 from namedqueue.topology import Names, Topology, Version
@@ -59,7 +60,7 @@ class Operated:
         self.kubectl.apply(manifest(name, **spec))
 
     def queue(self, name: str = "orders") -> dict[str, Any]:
-        return self.kubectl.get("nq", name)
+        return self._asked(f"/apis/{API_VERSION}/namespaces/{self.namespace}/namedqueues/{name}")
 
     def condition(self, kind: str, name: str = "orders") -> dict[str, Any]:
         conditions = self.queue(name).get("status", {}).get("conditions", [])
@@ -89,10 +90,10 @@ class Operated:
 
     def events(self, name: str = "orders") -> list[str]:
         """Return what `kubectl describe` would list, as `Reason: note`."""
-        answer = json.loads(self.kubectl("get", "events.events.k8s.io", "--output=json"))
+        found = self._asked(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")
         return [
             f"{event['reason']}: {event['note']}"
-            for event in answer["items"]
+            for event in found["items"]
             if event["regarding"]["name"] == name
         ]
 
@@ -151,6 +152,13 @@ class Operated:
         data = self.kubectl.get("secret", f"nq-{name}-{role}")["data"]
         return {key: base64.b64decode(value).decode() for key, value in data.items()}
 
+    def _asked(self, path: str) -> dict[str, Any]:
+        """Ask the API server itself: kubectl is a process for each question."""
+        found: dict[str, Any] = (
+            connection(self.kubectl.kubeconfig).get(path).raise_for_status().json()
+        )
+        return found
+
     def eventually(
         self, condition: Callable[[], bool], what: str, deadline: float = DEADLINE
     ) -> None:
@@ -191,7 +199,7 @@ def binding(broker: Broker) -> dict[str, str]:
 
 
 def _at_ease(condition: Callable[[], bool]) -> Callable[[], bool]:
-    """Ask some times a second only: each question starts a process, and the machine is small."""
+    """Ask some times a second only: the machine is small."""
 
     def asked() -> bool:
         if condition():

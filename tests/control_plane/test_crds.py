@@ -103,18 +103,17 @@ def test_both_kinds_are_among_all(kubectl: Kubectl) -> None:
 
 
 def test_the_scale_subresource_reads_and_sets_the_floor(kubectl: Kubectl) -> None:
-    scaled = _queue(worker={"port": 8080}, scaling={"minReplicas": 1})
-    _with_status(kubectl, scaled, _QUEUE_STATUS)
+    _with_status(kubectl, _queue(worker={"port": 8080}), _QUEUE_STATUS)
     scale = json.loads(kubectl("get", "nq/orders", "--subresource=scale", "--output=json"))
-    assert scale["spec"] == {"replicas": 1}
+    assert scale["spec"] == {}
     assert scale["status"] == {"replicas": 4, "selector": "app=orders"}
     kubectl("scale", "nq/orders", "--replicas=3")
-    assert kubectl.get("nq", "orders")["spec"]["scaling"]["minReplicas"] == 3
+    assert kubectl.get("nq", "orders")["spec"]["replicas"] == 3
 
 
 def test_scaling_past_the_most_is_refused_with_the_sentence(kubectl: Kubectl) -> None:
     kubectl.apply(_queue(worker={"port": 8080}, scaling={"maxReplicas": 5}))
-    with pytest.raises(TestbedError, match=r"minReplicas \(6\) is above .*maxReplicas \(5\)"):
+    with pytest.raises(TestbedError, match=r"replicas \(6\) is above .*maxReplicas \(5\)"):
         kubectl("scale", "nq/orders", "--replicas=6")
 
 

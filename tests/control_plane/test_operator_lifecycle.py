@@ -165,7 +165,7 @@ def test_the_operator_measures_its_queues_and_says_that_it_lives(
     operated.ready()
     operated.send(2)
     with httpx.Client(base_url=operator.observers, trust_env=False) as http:
-        assert http.get("/healthz").text == "alive\n"
+        assert http.get("/healthz/live").text == "alive\n"
         labels = f'namespace="{operated.namespace}",queue="orders",stage="ready"'
         operated.eventually(
             lambda: f"namedqueue_jobs{{{labels}}} 2.0" in http.get("/metrics").text,
@@ -175,6 +175,7 @@ def test_the_operator_measures_its_queues_and_says_that_it_lives(
     place = f"127.0.0.1:{operated.broker.amqp_port}"
     assert f'namedqueue_last_successful_poll_timestamp_seconds{{broker="{place}"}}' in shown
     assert "namedqueue_reconcile_duration_seconds_count" in shown
+    assert "namedqueue_operator_leading 1.0" in shown
 
 
 def test_a_queue_can_live_in_a_vhost_and_account_that_were_given(operated: Operated) -> None:

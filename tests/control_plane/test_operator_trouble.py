@@ -3,7 +3,7 @@
 import random
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -65,6 +65,19 @@ def test_a_broker_that_is_gone_holds_up_a_deletion_no_longer_than_its_deadline(
     [orphaned] = [event for event in operated.events() if event.startswith("Orphaned")]
     assert operated.names().main in orphaned
     assert operated.names().consumer in orphaned
+
+
+def test_a_queue_that_moves_to_another_broker_names_what_it_leaves_behind(
+    operated: Operated, shared_broker: Callable[[str], Broker]
+) -> None:
+    operated.apply()
+    operated.ready()
+    elsewhere = operated.on(shared_broker(VERSIONS[0]))
+    elsewhere.apply(**_ELSEWHERE)
+    elsewhere.ready()
+    elsewhere.in_place()
+    place = f"127.0.0.1:{operated.broker.amqp_port}"
+    elsewhere.told(f"Moved: left behind on {place} in vhost {operated.vhost}")
 
 
 def test_a_secret_is_asked_for_until_it_is_right(operated: Operated) -> None:

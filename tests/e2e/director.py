@@ -26,6 +26,8 @@ class Attempt(NamedTuple):
 
 Script: TypeAlias = Callable[[Attempt], int]
 _OK = 200
+_SECONDS_EACH = 0.05
+"""Every attempt goes through this process, on a machine that runs the whole cluster besides."""
 
 
 class Director:
@@ -49,17 +51,23 @@ class Director:
         self.ended.append(attempt)
         return status
 
+    def forget(self) -> None:
+        """Begin with empty books."""
+        self.began.clear()
+        self.ended.clear()
+
     def wait_for_begun(self, attempts: int) -> None:
         """Wait until the apps were given so many attempts."""
-        _wait(lambda: len(self.began) >= attempts, f"{attempts} attempts began")
+        _wait(lambda: len(self.began) >= attempts, attempts, "began")
 
     def wait_for_ended(self, attempts: int) -> None:
         """Wait until so many attempts were answered."""
-        _wait(lambda: len(self.ended) >= attempts, f"{attempts} attempts ended")
+        _wait(lambda: len(self.ended) >= attempts, attempts, "ended")
 
 
-def _wait(condition: Callable[[], bool], what: str) -> None:
-    wait_until(condition, what=what, deadline=120)
+def _wait(condition: Callable[[], bool], attempts: int, what: str) -> None:
+    deadline = 120 + attempts * _SECONDS_EACH
+    wait_until(condition, what=f"{attempts} attempts {what}", deadline=deadline)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -18,6 +18,7 @@ from testbed.paths import cache_dir
 from testbed.providers import Cluster
 
 _LIMIT = 200_000_000
+_LIMIT_OF_SPARK = 1_050_000_000
 _TOOLS = {
     *("apt", "apt-get", "dpkg", "pip", "pip3", "uv", "easy_install", "perl", "bash"),
     *("gcc", "cc", "c++", "g++", "ld", "as", "make", "curl", "wget", "su", "sudo"),
@@ -53,6 +54,11 @@ def root(room_image: Image, tmp_path: Path) -> Path:
 
 def test_an_image_is_small(image: Image) -> None:
     assert image.size < _LIMIT
+
+
+def test_the_spark_image_is_hardly_larger_than_spark_and_java(spark_image: Image) -> None:
+    assert spark_image.size < _LIMIT_OF_SPARK
+    assert image_archives.config(spark_image.archive)["config"]["User"] == "65532:65532"
 
 
 def test_an_image_goes_by_its_name_alone(image: Image) -> None:
@@ -115,7 +121,8 @@ def test_an_image_trusts_the_public_authorities_only(image: Image) -> None:
 def test_all_python_in_an_image_is_compiled(room_image: Image) -> None:
     names = {entry.name for entry, _ in image_archives.files(room_image.archive)}
     room = f"site-packages/{_ROOMS[room_image.target]}/__init__.py"
-    sources = [name for name in names if name.endswith(("/asyncio/__init__.py", room))]
+    library = re.compile(r"usr/lib/python3\.[0-9]+/asyncio/__init__\.py")
+    sources = [name for name in names if name.endswith(room) or library.fullmatch(name)]
     assert len(sources) == 2
     for source in sources:
         folder = source.removesuffix("__init__.py")

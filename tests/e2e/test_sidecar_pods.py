@@ -40,8 +40,7 @@ def open_all_day(open_shop: Callable[[], Any]) -> Iterator[Shop]:
 @pytest.fixture
 def running(open_all_day: Shop) -> Shop:
     """Give the running shop, with nothing in its books."""
-    open_all_day.director.began.clear()
-    open_all_day.director.ended.clear()
+    open_all_day.director.forget()
     open_all_day.director.script = lambda _: 200
     return open_all_day
 

@@ -55,6 +55,8 @@ jobs = st.builds(
     attempt=st.integers(1, h.LARGEST_COUNT),
     throttles=counts,
     redrives=counts,
+    redrive=st.none() | texts,
+    edited_from=st.none() | st.text(VISIBLE, min_size=1, max_size=255),
     priority=st.integers(0, 255),
     group=st.none() | texts,
     topic=st.none() | texts,
@@ -89,7 +91,7 @@ _THE_BROKERS = (
 )
 _OURS = (
     *(h.ATTEMPT, h.THROTTLES, h.REDRIVES, h.ENQUEUED_AT, h.TIME, h.SOURCE, h.GROUP, h.TOPIC),
-    *(h.IDEMPOTENCY_KEY, h.HISTORY, h.TRACEPARENT, h.TRACESTATE),
+    *(h.REDRIVE, h.IDEMPOTENCY_KEY, h.HISTORY, h.TRACEPARENT, h.TRACESTATE),
     *(h.REASON, h.REASON_MESSAGE, h.DEAD_LETTERED_AT, "NQ-Attempt", "nq-forged"),
 )
 _MALFORMED = ("__TypeId__", "tenant id", "", "é", "content-length\r\n", "n" * 65)

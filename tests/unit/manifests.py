@@ -54,6 +54,11 @@ _stream = st.fixed_dictionaries(
         "maxAge": _optional(_SECONDS),
         "maxBytes": _optional(st.sampled_from(["1", "10Mi", "10Gi", "4Ei"])),
         "maxMessages": _optional(st.integers(1, 10**12)),
+        "consumers": st.lists(
+            st.sampled_from(["audit", "billing", "a-1"]).map(lambda group: {"group": group}),
+            max_size=2,
+            unique_by=lambda consumer: consumer["group"],
+        ),
     }
 )
 _ephemeral = st.fixed_dictionaries({"idleExpiry": st.sampled_from(["1s", "5m", "24h"])})
@@ -92,7 +97,7 @@ def _queue(draw: st.DrawFn, kind: str, block: dict[str, Any]) -> NamedQueue:
         subscriptions=draw(_topics),
         retry=draw(policies()),
         deadLetter={"retention": draw(st.sampled_from(["1m", "90d", "3650d"]))},
-        worker=draw(_optional(st.just(worker))),
+        worker=worker if block.get("consumers") else draw(_optional(st.just(worker))),
         **{kind: block},
     )
 

@@ -17,12 +17,13 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.port.play import QUEUE, Hands, declare, publish
+from broker.port.play import QUEUE, Hands, declare, publish, redrive
 from fixtures.builtin import on_clock, settle
 from fixtures.clock import Clock
 from fixtures.scale import FULL
@@ -95,11 +96,12 @@ class Model:
         self.main += entries
         self.pass_time(0)
 
-    def redrive(self, limit: int) -> int:
+    def redrive(self, limit: int, name: str) -> int:
         moved = self.dead[: min(limit, max(0, MOST - len(self.ready)))]
         self.dead = self.dead[len(moved) :]
         for e in moved:
-            self.publish(e.job._replace(attempt=1, redrives=e.job.redrives + 1), 0)
+            redrives = e.job.redrives + 1
+            self.publish(e.job._replace(attempt=1, redrives=redrives, redrive=name), 0)
         return len(moved)
 
     def pass_time(self, ms: int) -> None:
@@ -241,12 +243,13 @@ class Histories(RuleBasedStateMachine):
         self.model.bury(job)
         self.on_held(index, "ack")
 
-    @rule(limit=st.integers(0, 4))
+    @rule(limit=st.integers(1, 4))
     def redrive(self, limit: int) -> None:
-        expected = self.model.redrive(limit)
+        name = uuid4().hex
+        expected = self.model.redrive(limit, name)
         for side in self.sides:
             letters = side.broker.dead_letters(QUEUE)
-            assert self.runner.run(letters.redrive(lambda _: True, limit)) == expected
+            assert self.runner.run(redrive(letters, limit, name=name)) == expected
 
     @precondition(lambda self: self.model.dead)
     @rule(data=st.data())

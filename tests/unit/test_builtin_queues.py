@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
+from itertools import permutations
 
 import pytest
 
@@ -18,6 +18,7 @@ from broker.port.play import (
     letter,
     named_queue,
     publish,
+    redrive,
 )
 from fixtures.builtin import opened, settle
 from fixtures.clock import Clock
@@ -239,7 +240,7 @@ async def test_two_redrives_at_once_send_each_letter_once(broker: BuiltinBroker)
     await declare(broker)
     await bury_all(broker, QUEUE, *(letter() for _ in range(10)))
     letters = broker.dead_letters(QUEUE)
-    moved = await asyncio.gather(*(letters.redrive(lambda _: True, 7) for _ in range(2)))
+    moved = await asyncio.gather(*(redrive(letters, 7) for _ in range(2)))
     assert sum(moved) == 10
     assert await broker.depth(QUEUE) == (10, 0, 0, 0)
 
@@ -336,11 +337,11 @@ async def test_a_disk_that_hangs_leaves_no_publisher_waiting(
 
 
 @pytest.mark.parametrize(
-    "spec",
-    [{"type": "stream"}, {"type": "ephemeral"}],
+    ("before", "after"), [*permutations(("durable", "ephemeral", "stream"), 2)]
 )
-async def test_what_the_builtin_broker_cannot_do_yet_is_refused(
-    broker: BuiltinBroker, spec: dict[str, Any]
+async def test_a_queue_that_exists_cannot_become_one_of_another_type(
+    broker: BuiltinBroker, before: str, after: str
 ) -> None:
-    with pytest.raises(ValueError, match="orders is not a durable queue"):
-        await broker.declare(named_queue(**spec))
+    await broker.declare(named_queue(type=before))
+    with pytest.raises(ValueError, match=r"spec\.type cannot change"):
+        await broker.declare(named_queue(type=after))

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from broker.port.play import QUEUE, Hands, answer, enqueue, eventually, job, named_queue, publish
+from broker.port.play import (
+    QUEUE,
+    Hands,
+    answer,
+    enqueue,
+    eventually,
+    job,
+    named_queue,
+    publish,
+    redrive,
+)
 from fixtures.builtin import opened
 from namedqueue.outcomes import Answer
 from namedqueue_sidecar.app.port import Call, Done
@@ -15,6 +25,7 @@ from namedqueue_sidecar.brokers.builtin import BuiltinBroker
 from namedqueue_sidecar.brokers.port import Main, Verdict
 from namedqueue_sidecar.consuming import durable
 from namedqueue_sidecar.consuming.durable import DurableWorker
+from namedqueue_sidecar.consuming.workplace import Workplace
 
 OK, FAILED, WRONG = Answer(200), Answer(500), Answer(422)
 
@@ -48,7 +59,7 @@ async def working(broker: BuiltinBroker, app: Told, **spec: Any) -> AsyncIterato
     """Give a worker of the queue that is drained at the end."""
     queue = named_queue(worker={"port": 8080, "path": "/jobs", "concurrency": 1}, **spec)
     await broker.declare(queue)
-    worker = DurableWorker(queue, broker, app)
+    worker = DurableWorker(Workplace(queue, broker, app))
     worker.start()
     try:
         yield worker
@@ -67,7 +78,7 @@ async def test_a_job_is_retried_dead_lettered_redriven_and_done() -> None:
         assert letter.reason.code == "HTTP_500"
         assert [record.attempt for record in letter.job.history.records] == [1, 2, 3]
         app.reply = lambda _: OK
-        assert await letters.redrive(lambda _: True, None) == 1
+        assert await redrive(letters) == 1
         await answer(lambda: broker.depth(QUEUE), lambda depth: depth == (0, 0, 0, 0))
         await eventually(lambda: len(app.calls) == 4, "the app was called once more")
         assert {call.body for call in app.calls} == {b"payload"}

@@ -128,6 +128,12 @@ def test_a_redrive_begins_anew_and_forgets_nothing() -> None:
     assert again.history.records == (LAST,)
 
 
+def test_a_redriven_job_is_known_by_its_redrive_when_it_fails_again() -> None:
+    again = bury(redriven(JOB, "fix-42"), REASON, LAST, NOW)
+    _, headers = encode_dead_letter(again)
+    assert read(headers).job.redrive == "fix-42"
+
+
 def test_a_redriven_job_carries_no_reason_any_more() -> None:
     _, headers = encode_dead_letter(bury(JOB, REASON, LAST, NOW))
     _, again = encode(redriven(read(headers).job))

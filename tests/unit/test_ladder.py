@@ -155,3 +155,13 @@ def test_a_multiplier_far_beyond_numbers_stops_at_the_maximum() -> None:
 def test_float_noise_never_costs_a_tick() -> None:
     policy = Retry.model_validate({"delay": "2500ms", "multiplier": 1.1, "jitter": 0.0})
     assert ladder.backoff_ms(policy, attempt=2, random=0.0) == 2750
+
+
+@given(policies(), st.integers(1, 200), st.floats(0, 1))
+def test_a_job_that_is_put_off_again_and_again_stays_within_the_ladder(
+    policy: Retry, times: int, random: float
+) -> None:
+    levels = ladder.levels_for(policy)
+    entry = ladder.route(ladder.wait_ms(policy, times, random))
+    assert entry is not None
+    assert walk(entry, levels)[-1][0] == MAIN

@@ -37,6 +37,7 @@ def test_an_empty_spec_is_a_durable_queue_with_the_designs_defaults() -> None:
         },
         "errors": {"permanent": [], "transient": []},
         "deadLetter": {"retention": "90d"},
+        "replicas": 0,
         "deletionPolicy": "Retain",
     }
 

@@ -20,14 +20,17 @@ def _read(**data: str) -> Account:
 def test_ports_and_the_management_address_follow_from_the_host() -> None:
     account = _read(**_FULL)
     assert (account.place, account.management) == ("rabbit.shop:5672", "http://rabbit.shop:15672")
+    assert not account.tls
     secured = _read(**_FULL, **{"ca.crt": "PEM"})
     assert (secured.port, secured.management) == (5671, "https://rabbit.shop:15671")
+    assert secured.tls
 
 
 def test_a_connection_string_says_it_all() -> None:
     account = _read(connection_string="amqps://me:p%40ss@rabbit:1234/shop")
     assert (account.username, account.password, account.vhost) == ("me", "p@ss", "shop")
     assert (account.place, account.management) == ("rabbit:1234", "https://rabbit:15671")
+    assert (account.tls, account.authority) == (True, None)
 
 
 def test_a_management_address_loses_the_account_in_it() -> None:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,16 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from namedqueue import topology
-from namedqueue.topology import NOTHING, Broker, Names, Topology
+from namedqueue.topology import NOTHING, Broker, Names, Topology, management
 from namedqueue.topology.actions import (
+    Bind,
+    CreateUser,
     CreateVhost,
+    DeclareQueue,
     DeleteQueue,
     DeleteUser,
     RequireEmpty,
     SetPermission,
 )
 from namedqueue_operator import children, repairs
-from namedqueue_operator.applying import SETTLED_SECONDS, Emptiness, Held, entering
+from namedqueue_operator.applying import SETTLED_SECONDS, Emptiness, Held, entering, parted
 from namedqueue_operator.deleting import plan
 from namedqueue_operator.inventory import Inventory
 from namedqueue_operator.observing import Look
@@ -117,7 +121,13 @@ def test_users_are_seen_even_where_their_vhost_is_gone() -> None:
 
 
 def test_jobs_are_counted_by_stage() -> None:
-    lengths = {"main": (3, 2), "delay.0": (4, 0), "delay.1": (1, 0), "dlq": (5, 1)}
+    lengths = {
+        "main": (3, 2),
+        "delay.0": (4, 0),
+        "delay.1": (1, 0),
+        "redrive": (2, 0),
+        "dlq": (5, 1),
+    }
     queues = [
         {
             "vhost": _VHOST,
@@ -130,7 +140,7 @@ def test_jobs_are_counted_by_stage() -> None:
     ]
     depth = Look(queues=queues).depth(_NAMES, _VHOST)
     assert depth is not None
-    assert (depth.ready, depth.in_flight, depth.waiting, depth.dead) == (3, 2, 5, 6)
+    assert (depth.ready, depth.in_flight, depth.waiting, depth.dead) == (3, 2, 7, 6)
 
 
 def test_a_depth_is_unknown_when_one_queue_keeps_silent() -> None:
@@ -187,8 +197,18 @@ def test_a_repair_is_told_in_one_short_sentence() -> None:
     steps = topology.diff(NOTHING, _compiled())
     words = repairs.sentence(steps)
     assert words.startswith(f"recreated vhost {_VHOST}; ")
-    assert words.endswith(f"; and {len(steps) - 6} more")
+    told = [step for step in steps if not isinstance(step, Bind)]
+    assert words.endswith(f"; and {len(told) - 6} more")
     assert repairs.sentence(()) == ""
+
+
+def test_a_binding_is_told_of_only_if_both_its_ends_were_still_there() -> None:
+    steps = topology.diff(NOTHING, _compiled())
+    [binding] = [s for s in steps if isinstance(s, Bind) and s.binding.destination == _NAMES.main]
+    [queue] = [s for s in steps if isinstance(s, DeclareQueue) and s.queue.name == _NAMES.main]
+    bound = f"bound {_NAMES.main_exchange} to {_NAMES.main} again"
+    assert repairs.sentence([binding]) == bound
+    assert repairs.sentence([queue, binding]) == f"recreated queue {_NAMES.main}"
 
 
 def _body(
@@ -233,3 +253,34 @@ def test_an_older_version_never_replaces_a_newer_one() -> None:
     assert [body["metadata"]["resourceVersion"] for body in inventory] == ["5"]
     inventory.put(_body(1, uid="another of the same name"))
     assert [body["metadata"]["resourceVersion"] for body in inventory] == ["1"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"subscriptions": [{"topic": "order/#"}]},
+        {"durable": {"fifo": {"groupBy": "body.a", "partitions": 3}}},
+        {"type": "stream", "subscriptions": [{"topic": "#"}]},
+        {"type": "ephemeral"},
+    ],
+)
+def test_what_is_new_is_made_by_one_call_between_its_vhost_and_whoever_can_reach_it(
+    spec: dict[str, Any],
+) -> None:
+    steps = entering(topology.diff(NOTHING, _compiled(**spec)), "operator", admitted=False)
+    first, together, then = parted(steps)
+    assert [type(action) for action in first] == [CreateVhost, SetPermission]
+    assert sorted(map(str, (*first, *together, *then))) == sorted(map(str, steps))
+    entrances = [each for each in then if isinstance(each, Bind)]
+    assert len(entrances) == len(spec.get("subscriptions", []))
+    assert all(isinstance(each, Bind | CreateUser | SetPermission) for each in then)
+    call = management.definitions(together, _VHOST)
+    assert call.body is not None
+    assert sum(map(len, call.body.values())) == len(together)
+
+
+def test_what_somebody_may_be_using_is_mended_step_by_step() -> None:
+    desired = _compiled()
+    without = replace(desired, queues=desired.queues[1:], exchanges=desired.exchanges[1:])
+    steps = topology.diff(without, desired)
+    assert parted(steps) == (list(steps), [], [])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from broker.port.play import eventually
-from namedqueue.api.namedqueue import NamedQueue
 from namedqueue_sidecar import manifests
+from namedqueue_sidecar.manifests import Mounted
 
 
 class Mount:
@@ -39,9 +39,14 @@ class Followed:
 
     def __init__(self) -> None:
         self.applied: list[dict[str, int]] = []
+        self.shares: dict[str, float] = {}
 
-    async def apply(self, queues: list[NamedQueue]) -> None:
-        self.applied.append({q.metadata.name: q.spec.retry.max_attempts for q in queues})
+    async def apply(self, mounted: Mounted) -> None:
+        self.applied.append({q.metadata.name: q.spec.retry.max_attempts for q in mounted.queues})
+        self.shares = {key.name: share for key, share in mounted.shares.items()}
+
+    async def shares_come_to(self, wanted: dict[str, float]) -> None:
+        await eventually(lambda: self.shares == wanted, f"the shares are {wanted}")
 
     async def comes_to(self, wanted: dict[str, int]) -> None:
         await eventually(
@@ -115,3 +120,28 @@ async def test_a_manifest_with_an_error_keeps_the_last_good_state_and_is_logged_
     assert followed.applied[-1] == {"orders": 5}
     mount.write({"orders.json": manifest("orders", 7)})
     await followed.comes_to({"orders": 7})
+
+
+async def test_the_share_follows_the_number_of_replicas_beside_the_manifest(
+    mount: Mount, followed: Followed, caplog: pytest.LogCaptureFixture
+) -> None:
+    orders = {"orders.json": manifest("orders", 5)}
+    mount.write(orders)
+    await followed.shares_come_to({"orders": 1.0})
+    for replicas, share in (("4", 0.25), ("1\n", 1.0), ("0", 1.0), ("10", 0.1)):
+        mount.write(orders | {"replicas": replicas})
+        await followed.shares_come_to({"orders": share})
+    with caplog.at_level(logging.ERROR):
+        mount.write(orders | {"replicas": "many"})
+        await eventually(lambda: "'many', which is no number" in caplog.text, "it is logged")
+    assert followed.shares == {"orders": 0.1}
+
+
+async def test_each_folder_has_a_number_of_replicas_of_its_own(tmp_path: Path) -> None:
+    for name, replicas in (("orders", "2"), ("bills", "5")):
+        folder = tmp_path / "consume" / name
+        folder.mkdir(parents=True)
+        (folder / f"{name}.json").write_text(manifest(name, 5))
+        (folder / "replicas").write_text(replicas)
+    shares = manifests.load(tmp_path, "*/*/*.json").shares
+    assert {key.name: share for key, share in shares.items()} == {"orders": 0.5, "bills": 0.2}

@@ -85,7 +85,6 @@ def test_readiness_names_the_broker_and_the_app_from_its_first_answer_on(sidecar
 
 def test_the_way_out_is_not_open_to_observers(sidecar: Sidecar) -> None:
     assert sidecar.ask("POST", "/drain", sidecar.observers)[0] == 404
-    assert sidecar.ask("GET", "/wait-for-drain", sidecar.observers)[0] == 404
 
 
 def test_it_ends_by_one_signal_although_the_broker_never_came(sidecar: Sidecar) -> None:
@@ -96,7 +95,8 @@ def test_it_ends_by_one_signal_although_the_broker_never_came(sidecar: Sidecar) 
 def test_the_drain_command_drains_and_a_signal_then_ends_it_at_once(sidecar: Sidecar) -> None:
     command = [sys.executable, "-m", "namedqueue_sidecar.drain", f"--port={sidecar.port}"]
     assert subprocess.run(command, check=False, timeout=60).returncode == 0
-    assert sidecar.ask("GET", "/wait-for-drain") == (200, {"status": "drained"})
+    for port in (sidecar.port, sidecar.observers):
+        assert sidecar.ask("GET", "/wait-for-drain", port) == (200, {"status": "drained"})
     assert "draining" in sidecar.ask("GET", "/healthz/ready")[1]["missing"]
     began = time.monotonic()
     sidecar.process.send_signal(signal.SIGTERM)
@@ -110,3 +110,13 @@ def test_the_drain_command_says_so_when_there_is_nothing_to_drain() -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("nothing to drain: ")
     assert "Traceback" not in done.stderr
+
+
+def test_how_full_the_queues_are_is_a_503_in_time_while_the_broker_is_away(
+    sidecar: Sidecar,
+) -> None:
+    began = time.monotonic()
+    for path in ("/v1/queues", "/v1/queues/orders", "/v1/queues/orders/dead-letters"):
+        status, problem = sidecar.ask("GET", path)
+        assert (status, problem["code"]) == (503, "BROKER_UNAVAILABLE"), path
+    assert time.monotonic() - began < 45

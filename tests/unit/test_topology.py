@@ -31,10 +31,11 @@ def policy(made: Topology, suffix: str) -> dict[str, Any]:
     return next(dict(it.definition) for it in made.policies if it.name.endswith(f".{suffix}"))
 
 
-def test_the_default_queue_is_eight_queues_in_three_stages() -> None:
+def test_the_default_queue_is_nine_queues_in_four_stages() -> None:
     made = compiled()
     levels = [f"nq.shop.orders.delay.{level}" for level in range(6)]
-    assert [it.name for it in made.queues] == [*levels, "nq.shop.orders.dlq", "nq.shop.orders.main"]
+    others = [f"nq.shop.orders.{stage}" for stage in ("dlq", "main", "redrive")]
+    assert [it.name for it in made.queues] == [*levels, *others]
     assert made.vhost == topology.model.Vhost("nq-shop")
     assert dict(queue(made, "main").arguments) == {
         "x-queue-type": "quorum",
@@ -48,6 +49,13 @@ def test_the_default_queue_is_eight_queues_in_three_stages() -> None:
         "x-dead-letter-exchange": "nq.shop.orders.delay.1",
         "x-dead-letter-strategy": "at-least-once",
         "x-overflow": "reject-publish",
+    }
+    assert dict(queue(made, "redrive").arguments) == {
+        "x-queue-type": "quorum",
+        "x-dead-letter-exchange": "nq.shop.orders",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+        "x-single-active-consumer": True,
     }
 
 
@@ -81,7 +89,7 @@ def test_a_fifo_queue_has_partitions_behind_a_hash_and_no_ladder() -> None:
     spec: dict[str, Any] = {"durable": {"fifo": {"groupBy": "body.a", "partitions": 3}}}
     made = compiled(NEW, **spec)
     names = [it.name.removeprefix("nq.shop.orders.") for it in made.queues]
-    assert names == ["dlq", "main.0", "main.1", "main.2"]
+    assert names == ["dlq", "main.0", "main.1", "main.2", "redrive"]
     assert queue(made, "main.1").arguments["x-single-active-consumer"] is True
     exchange = made.exchanges[0]
     assert (exchange.name, exchange.type) == ("nq.shop.orders", "x-consistent-hash")
@@ -97,7 +105,31 @@ def test_a_stream_is_kept_by_age_and_size_and_says_what_it_approximates() -> Non
         "stream-max-segment-size-bytes": 1_048_576,
     }
     assert "spec.stream.maxMessages (1000) is approximated" in made.notes[0]
-    assert [it.name for it in made.queues] == ["nq.shop.orders.main"]
+
+
+def test_a_stream_keeps_the_cursors_of_its_groups_and_a_token_for_each_pushed_one() -> None:
+    consumers = [{"group": "audit"}, {"group": "billing"}]
+    spec = {"type": "stream", "stream": {"consumers": consumers}, "worker": {"port": 8080}}
+    old, new = compiled(OLD, **spec), compiled(NEW, **spec)
+    names = [it.name.removeprefix("nq.shop.orders.") for it in new.queues]
+    assert names == ["cursors", "main", "readers.audit", "readers.billing"]
+    assert dict(queue(new, "cursors").arguments) == {
+        "x-queue-type": "stream",
+        "x-max-length-bytes": 16_777_216,
+        "x-stream-max-segment-size-bytes": 1_048_576,
+    }
+    assert queue(new, "readers.audit").arguments["x-single-active-consumer"] is True
+    assert policy(old, "readers") == {"overflow": "reject-publish"}
+    assert policy(new, "readers") == {"overflow": "reject-publish", "delivery-limit": -1}
+    consumer, producer = new.permissions
+    assert re.search(consumer.read, "nq.shop.orders.readers.audit")
+    assert re.search(consumer.write, "nq.shop.orders.cursors")
+    assert not re.search(consumer.write, "nq.shop.orders")
+    assert not re.search(producer.write, "nq.shop.orders.cursors")
+    assert [it.name for it in compiled(type="stream").queues] == [
+        "nq.shop.orders.cursors",
+        "nq.shop.orders.main",
+    ]
 
 
 def test_an_ephemeral_queue_expires_and_is_nothing_a_broker_deprecates() -> None:

@@ -18,7 +18,7 @@ from namedqueue.topology.actions import (
     Unbind,
     discarding_jobs,
 )
-from namedqueue.topology.names import is_shared
+from namedqueue.topology.names import holds_jobs, is_shared
 from unit.manifests import brokers, named_queue, named_queues, versions
 from unit.model_broker import ModelBroker
 
@@ -28,6 +28,10 @@ NO_BIT, EVERY_BIT = "0" * HIGHEST_LEVELS, "1" * HIGHEST_LEVELS
 delays = st.lists(st.text("01", min_size=HIGHEST_LEVELS, max_size=HIGHEST_LEVELS), max_size=2).map(
     lambda drawn: [NO_BIT, EVERY_BIT, *drawn]
 )
+
+
+def queues_of_jobs(found: Topology) -> list[str]:
+    return [queue.name for queue in found.queues if holds_jobs(queue.name)]
 
 
 def carry_out(
@@ -94,7 +98,7 @@ def test_an_update_that_the_api_accepts_is_carried_out_without_losing_a_job(
     assert after.spec.forbidden_changes(before.spec) == ()
     observed = topology.compile(before, broker)
     desired = topology.compile(after, broker)
-    jobs = data.draw(st.sets(st.sampled_from([queue.name for queue in observed.queues])))
+    jobs = data.draw(st.sets(st.sampled_from(queues_of_jobs(observed))))
     model = ModelBroker(observed, jobs)
 
     finished = carry_out(model, topology.diff(observed, desired), observed, desired, delays)
@@ -149,7 +153,7 @@ def test_deletion_touches_no_queue_while_a_job_is_left_anywhere(
     queue: NamedQueue, broker: Broker, data: st.DataObject, delays: list[str]
 ) -> None:
     observed = topology.compile(queue, broker)
-    job = data.draw(st.sampled_from([each.name for each in observed.queues]))
+    job = data.draw(st.sampled_from(queues_of_jobs(observed)))
     model = ModelBroker(observed, {job})
     assert not carry_out(model, topology.diff(observed, NOTHING), observed, NOTHING, delays)
     assert model.topology().queues == observed.queues
@@ -266,6 +270,20 @@ def test_a_queue_cannot_move_to_another_vhost() -> None:
     shared = topology.compile(named_queue(), Broker(tenancy=Tenancy.SHARED, vhost="team"))
     (conflict,) = topology.diff(dedicated, shared)
     assert "vhost nq-shop is where the queue lives" in str(conflict)
+
+
+def test_the_books_of_a_stream_do_not_keep_it() -> None:
+    spec = {"stream": {"consumers": [{"group": "audit"}]}, "worker": {"port": 8080}}
+    made = topology.compile(named_queue(type="stream", **spec), VERSION_4)
+    plan = [str(action) for action in topology.diff(made, NOTHING)]
+    assert "go on only when no job is left in nq.shop.orders.main" in plan
+    assert {step for step in plan if step.startswith("delete queue")} == {
+        "delete queue nq.shop.orders.cursors",
+        "delete queue nq.shop.orders.readers.audit",
+        "delete queue nq.shop.orders.main when empty",
+    }
+    fewer = topology.compile(named_queue(type="stream"), VERSION_4)
+    assert "delete queue nq.shop.orders.readers.audit" in map(str, topology.diff(made, fewer))
 
 
 def test_someone_who_lets_jobs_go_is_asked_nothing() -> None:

@@ -14,16 +14,20 @@ from namedqueue.retry import DeadLetter
 from namedqueue_sidecar.brokers.port import (
     Broker,
     Dead,
+    DeadLetters,
     Delivery,
     Main,
     Publication,
     QueueKey,
     Verdict,
 )
+from namedqueue_sidecar.redriving.runs import Run
+from namedqueue_sidecar.redriving.wishes import Wish
 
 T = TypeVar("T")
 
 DEADLINE = 60.0
+AT_ONCE = 500
 NAMESPACE = "shop"
 QUEUE = QueueKey(NAMESPACE, "orders")
 
@@ -78,6 +82,17 @@ async def bury_all(broker: Broker, queue: QueueKey, *letters: DeadLetterRecord) 
         assert await publish(broker, Dead(queue, each)) == [Verdict.CONFIRMED]
 
 
+async def bury_at_once(
+    broker: Broker, queue: QueueKey, count: int, reason: str = "HTTP_422"
+) -> list[str]:
+    """Put so many letters on a queue's dead letters, in batches, and return the jobs' ids."""
+    letters = [letter(reason) for _ in range(count)]
+    for start in range(0, count, AT_ONCE):
+        batch = [Dead(queue, each) for each in letters[start : start + AT_ONCE]]
+        assert set(await publish(broker, *batch)) == {Verdict.CONFIRMED}
+    return [each.job.id for each in letters]
+
+
 async def eventually(condition: Callable[[], bool], what: str, within: float = DEADLINE) -> None:
     """Wait until a condition holds."""
     ends = time.monotonic() + within
@@ -93,6 +108,15 @@ async def answer(ask: Callable[[], Awaitable[T]], wanted: Callable[[T], bool]) -
         assert time.monotonic() < ends, f"the last answer was {got}"
         await asyncio.sleep(0.05)
     return got
+
+
+async def redrive(
+    letters: DeadLetters, limit: int | None = None, reason: str | None = None, name: str = ""
+) -> int:
+    """Send dead letters back and return how many."""
+    run = Run(name or uuid4().hex, Wish(limit=limit, reason=reason))
+    await run.go(letters, patience=DEADLINE)
+    return run.redriven
 
 
 class Hands:

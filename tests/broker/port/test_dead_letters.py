@@ -2,15 +2,32 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 
 import pytest
 
-from broker.port.play import Hands, answer, bury_all, declare, enqueue, eventually, job, letter
+from broker.port.play import (
+    Hands,
+    bury_all,
+    bury_at_once,
+    declare,
+    enqueue,
+    eventually,
+    job,
+    letter,
+    redrive,
+)
 from fixtures.adapters import Place
-from namedqueue.deadletters import DeadLetterRecord
+from namedqueue.deadletters import DeadLetterRecord, bury
 from namedqueue.history import AttemptRecord
 from namedqueue.outcomes import Kind
-from namedqueue_sidecar.brokers.port import Broker, DeadLetters, QueueKey
+from namedqueue.retry import DeadLetter
+from namedqueue_sidecar.brokers.port import Broker, Dead, DeadLetters, Delivery, QueueKey
+from namedqueue_sidecar.redriving.runs import Phase, Run
+from namedqueue_sidecar.redriving.wishes import Wish
+
+REASON = DeadLetter("HTTP_422", "no")
+NOW = 1_800_000_000_000
 
 
 async def pages(letters: DeadLetters, limit: int) -> list[list[DeadLetterRecord]]:
@@ -98,7 +115,7 @@ async def test_chosen_letters_are_redriven_with_attempts_reset_and_the_rest_stay
     slow = [letter("TIMEOUT") for _ in range(3)]
     await bury_all(broker_under_test, queue, *wrong, *slow)
     letters = broker_under_test.dead_letters(queue)
-    assert await letters.redrive(lambda record: record.reason.code == "HTTP_422", None) == 3
+    assert await redrive(letters, reason="HTTP_422") == 3
     assert await ids(letters) == [record.job.id for record in slow]
     hands = Hands()
     broker_under_test.subscribe(queue, hands, prefetch=10)
@@ -115,60 +132,124 @@ async def test_a_redrive_ends_at_its_limit(broker_under_test: Broker) -> None:
     sent = [letter() for _ in range(5)]
     await bury_all(broker_under_test, queue, *sent)
     letters = broker_under_test.dead_letters(queue)
-    assert await letters.redrive(lambda _: True, 2) == 2
+    assert await redrive(letters, 2) == 2
     assert await ids(letters) == [record.job.id for record in sent[2:]]
-    assert await letters.redrive(lambda _: True, 0) == 0
-    assert await letters.redrive(lambda _: True, None) == 3
+    assert await redrive(letters) == 3
 
 
-async def test_a_redrive_into_a_full_queue_keeps_what_it_cannot_send(
+async def test_a_redrive_into_a_full_queue_loses_and_doubles_nothing(
     broker_under_test: Broker,
 ) -> None:
     queue = await declare(broker_under_test, durable={"maxLength": 3})
-    sent = [letter() for _ in range(250)]
-    await asyncio.gather(*(bury_all(broker_under_test, queue, each) for each in sent))
+    sent = await bury_at_once(broker_under_test, queue, 50)
     letters = broker_under_test.dead_letters(queue)
-    redriven = await letters.redrive(lambda _: True, None)
-    assert redriven < 250
+    run = Run("fix", Wish(), most_ready=3)
+    await run.go(letters, patience=10)
+    assert (run.phase, run.redriven) == (Phase.STOPPED, 3)
     left = await ids(letters)
     hands = Hands()
     subscription = broker_under_test.subscribe(queue, hands, prefetch=300)
-    await hands.hold(redriven)
-    assert set(left) | set(hands.ids) == {record.job.id for record in sent}
+    await hands.hold(3)
+    assert sorted([*left, *hands.ids]) == sorted(sent)
     await subscription.close()
 
 
-@pytest.mark.parametrize("moments", [1, 3, 9, 27])
-async def test_a_redrive_cut_short_leaves_each_job_in_one_place_at_least(
+@pytest.mark.parametrize("moments", [1, 5, 9])
+async def test_a_redrive_that_is_cut_short_and_resumed_sends_each_job_once(
     broker_under_test: Broker, another_client: Place, moments: int
 ) -> None:
     queue = await declare(broker_under_test)
-    sent = [letter() for _ in range(300)]
-    await asyncio.gather(*(bury_all(broker_under_test, queue, each) for each in sent))
+    sent = await bury_at_once(broker_under_test, queue, 300)
     redriver = await another_client()
-    chosen = 0
-
-    def choose(_: DeadLetterRecord) -> bool:
-        nonlocal chosen
-        chosen += 1
-        return True
-
-    redrive = asyncio.ensure_future(redriver.dead_letters(queue).redrive(choose, None))
-    await eventually(lambda: chosen >= 10 * moments or redrive.done(), "the redrive is under way")
-    redrive.cancel()
+    run = Run("fix", Wish(rate_per_second=30))
+    going = asyncio.ensure_future(run.go(redriver.dead_letters(queue), patience=10))
+    await eventually(lambda: run.redriven >= 10 * moments, "the redrive is under way")
+    going.cancel()
     with contextlib.suppress(asyncio.CancelledError):
-        await redrive
+        await going
     await redriver.close()
-    await all_are_somewhere(broker_under_test, queue, {record.job.id for record in sent})
-
-
-async def all_are_somewhere(broker: Broker, queue: QueueKey, wanted: set[str]) -> None:
-    """Wait until every job was seen in the main queue or in the dead letters."""
+    again = Run("fix", Wish())
+    await again.go(broker_under_test.dead_letters(queue), patience=30)
     hands = Hands()
-    subscription = broker.subscribe(queue, hands, prefetch=1000)
-    letters = broker.dead_letters(queue)
-    await answer(lambda: ids(letters), lambda dead: {*dead, *hands.ids} >= wanted)
+    subscription = broker_under_test.subscribe(queue, hands, prefetch=1000)
+    await hands.hold(300)
+    assert sorted(hands.ids) == sorted(sent)
+    assert await ids(broker_under_test.dead_letters(queue)) == []
     await subscription.close()
+
+
+async def test_a_job_that_comes_straight_back_is_not_sent_again_by_the_same_redrive(
+    broker_under_test: Broker,
+) -> None:
+    queue = await declare(broker_under_test)
+    await bury_all(broker_under_test, queue, letter(), letter())
+    letters = broker_under_test.dead_letters(queue)
+    assert await redrive(letters, name="fix") == 2
+    hands = Hands()
+    subscription = broker_under_test.subscribe(queue, hands, prefetch=2)
+    for delivery in await hands.hold(2):
+        await bury_all(broker_under_test, queue, bury(delivery.job, REASON, None, NOW))
+        subscription.ack([delivery])
+    assert await redrive(letters, name="fix") == 0
+    assert await redrive(letters, name="another") == 2
+
+
+async def test_a_redrive_ends_when_its_jobs_come_straight_back(broker_under_test: Broker) -> None:
+    queue = await declare(broker_under_test)
+    await bury_at_once(broker_under_test, queue, 300)
+    failing = Failing(broker_under_test, queue)
+    run = Run("fix", Wish(rate_per_second=50, abort_after_failures=20))
+    await run.go(broker_under_test.dead_letters(queue), patience=10)
+    assert run.phase is Phase.ABORTED
+    assert 20 <= run.failed <= run.redriven < 300
+    await eventually(lambda: failing.failed == run.redriven, "all that were sent have failed")
+    await failing.subscription.close()
+
+
+class Failing:
+    """A worker whose every job fails for good."""
+
+    def __init__(self, broker: Broker, queue: QueueKey) -> None:
+        self.failed = 0
+        self._broker, self._queue = broker, queue
+        self.subscription = broker.subscribe(queue, self, prefetch=100)
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            dead = Dead(self._queue, bury(delivery.job, REASON, None, NOW))
+            self._broker.publish([dead], lambda _, each=delivery: self._done(each))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+
+    def lost(self) -> None:
+        raise AssertionError("the connection was lost")
+
+    def _done(self, delivery: Delivery) -> None:
+        self.failed += 1
+        self.subscription.ack([delivery])
+
+
+@pytest.mark.parametrize("rate", [40, 200])
+async def test_a_redrive_keeps_its_rate(broker_under_test: Broker, rate: int) -> None:
+    queue = await declare(broker_under_test)
+    jobs = 4 * rate
+    await bury_at_once(broker_under_test, queue, jobs)
+    hands = Hands()
+    subscription = broker_under_test.subscribe(queue, hands, prefetch=jobs)
+    await Run("fix", Wish(rate_per_second=rate)).go(broker_under_test.dead_letters(queue), 10)
+    await hands.hold(jobs)
+    took = max(hands.at.values()) - min(hands.at.values())
+    assert (jobs - 1) / took == pytest.approx(rate, rel=0.1)
+    await subscription.close()
+
+
+async def test_a_dry_run_counts_and_touches_nothing(broker_under_test: Broker) -> None:
+    queue = await declare(broker_under_test)
+    sent = [letter("HTTP_422"), letter("TIMEOUT"), letter("HTTP_422")]
+    await bury_all(broker_under_test, queue, *sent)
+    letters = broker_under_test.dead_letters(queue)
+    run = Run("fix", Wish(reason="HTTP_422", dry_run=True))
+    await run.go(letters, patience=10)
+    assert (run.matched, run.redriven, run.phase) == (2, 0, Phase.SUCCEEDED)
+    assert await ids(letters) == [record.job.id for record in sent]
 
 
 async def test_a_redriven_job_that_fails_again_is_not_redriven_for_ever(
@@ -177,8 +258,8 @@ async def test_a_redriven_job_that_fails_again_is_not_redriven_for_ever(
     queue = await declare(broker_under_test)
     await bury_all(broker_under_test, queue, letter(), letter())
     letters = broker_under_test.dead_letters(queue)
-    assert await letters.redrive(lambda _: True, None) == 2
-    assert await letters.redrive(lambda _: True, None) == 0
+    assert await redrive(letters) == 2
+    assert await redrive(letters) == 0
 
 
 async def test_browsing_disturbs_no_job_in_the_main_queue(broker_under_test: Broker) -> None:

@@ -15,6 +15,7 @@ from broker.port.play import (
     job,
     letter,
     publish,
+    redrive,
 )
 from fixtures.adapters import Place
 from namedqueue.envelope import Job
@@ -188,7 +189,7 @@ async def test_depth_is_of_all_partitions_and_dead_letters_go_back(
     await enqueue(broker_under_test, queue, *jobs_of(groups=10, count=30))
     await bury_all(broker_under_test, queue, *(letter(group=f"g-{number}") for number in range(3)))
     await answer(lambda: broker_under_test.depth(queue), lambda depth: depth == (30, 0, 0, 3))
-    assert await broker_under_test.dead_letters(queue).redrive(lambda _: True, None) == 3
+    assert await redrive(broker_under_test.dead_letters(queue)) == 3
     await answer(lambda: broker_under_test.depth(queue), lambda depth: depth == (33, 0, 0, 0))
     hands = Hands()
     subscription = subscribe(broker_under_test, queue, hands, prefetch=400)

@@ -11,7 +11,7 @@ import urllib.request
 
 def main() -> None:
     method, url = sys.argv[1:]
-    body = sys.stdin.buffer.read() if method == "POST" else None
+    body = sys.stdin.buffer.read() if method in {"POST", "PATCH"} else None
     request = urllib.request.Request(url, body, method=method)  # noqa: S310 - a test's own URL
     request.add_header("Content-Type", "application/json")
     try:

@@ -26,22 +26,8 @@ from fixtures.pulling import (
     lease_one,
     until,
 )
-from namedqueue_sidecar.brokers.port import Broker, Depth
+from namedqueue_sidecar.brokers.port import Depth
 from testbed import rabbitmq
-
-
-@pytest.fixture
-async def scene(broker_under_test: Broker) -> AsyncIterator[Stage]:
-    """Serve a plane with no queue yet, on each adapter."""
-    async with stage(broker=broker_under_test) as running:
-        yield running
-
-
-@pytest.fixture
-async def pulled(scene: Stage) -> Stage:
-    """Serve queue `orders`, worked off only by those who pull."""
-    await scene.apply(scene.queue(worker=False, retry=QUICK))
-    return scene
 
 
 async def test_a_drain_waits_for_leases_and_refuses_new_ones(pulled: Stage) -> None:
@@ -130,7 +116,7 @@ async def test_leases_on_a_lost_connection_are_void_but_what_was_processed_is_no
     for item in again:
         assert (await finish(cuttable, item, "ack")).status == 200
     assert await lease(cuttable, wait="500ms") == []
-    lease_of_kept = leases._leases[kept["lease"]]
+    lease_of_kept = leases._leased.find(kept["lease"])
     assert lease_of_kept.delivery is not None
     assert (await finish(cuttable, kept, "ack")).json == {"decision": "ack"}
     await until(cuttable, NONE)
