@@ -102,7 +102,7 @@ def _field(field: str, value: object, column: str) -> str:
 def as_json(value: object) -> str:
     """Write a value of a row as JSON: moments in UTC, bytes in base64, decimals as exact text."""
     try:
-        return json.dumps(value, default=_plain, ensure_ascii=False, allow_nan=False)
+        return _encoder.encode(value)
     except ValueError as error:
         raise InvalidRow(f"the row cannot be written as JSON: {error}") from None
 
@@ -136,3 +136,6 @@ def _plain(value: object) -> object:
             return base64.b64encode(value).decode()
         case _:
             raise InvalidRow(f"a {type(value).__name__} cannot be written as JSON")
+
+
+_encoder = json.JSONEncoder(default=_plain, ensure_ascii=False, allow_nan=False)

@@ -97,6 +97,11 @@ class Plane:
     def depth(self, queue: str) -> dict[str, int]:
         return dict(self.get(f"queues/{queue}")["depth"])
 
+    def work_off(self, queue: str = "orders") -> None:
+        """Wait until no job is left at any stage."""
+        nothing = {"ready": 0, "inFlight": 0, "waiting": 0, "dead": 0}
+        wait_until(lambda: self.depth(queue) == nothing, what="all jobs are done", deadline=120)
+
 
 Serve: TypeAlias = Callable[..., Plane]
 

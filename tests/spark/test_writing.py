@@ -16,7 +16,6 @@ from pyspark.sql.functions import expr
 
 from spark.conftest import Ledger, Plane, Serve
 from testbed.ports import free_ports
-from testbed.processes import wait_until
 
 ROWS = 1_000
 
@@ -55,17 +54,12 @@ def dying(frame: DataFrame, plane: Plane, others: int) -> DataFrame:
     return frame.sparkSession.createDataFrame(long.rdd.mapPartitions(die), long.schema)
 
 
-def worked_off(plane: Plane, queue: str = "orders") -> None:
-    nothing = {"ready": 0, "inFlight": 0, "waiting": 0, "dead": 0}
-    wait_until(lambda: plane.depth(queue) == nothing, what="all jobs are done", deadline=120)
-
-
 @pytest.mark.parametrize("arrow", ["true", "false"])
 def test_every_row_is_one_job(spark: SparkSession, on_either: Serve, arrow: str) -> None:
     with Ledger().open() as ledger:
         plane = on_either(orders={"worker": {"port": ledger.port}})
         write(orders(spark), plane, arrow=arrow)
-        worked_off(plane)
+        plane.work_off()
     assert set(ledger.times.values()) == {1}
     assert sorted(each["id"] for each in ledger.payloads.values()) == list(range(ROWS))
     first = next(each for each in ledger.payloads.values() if each["id"] == 150)
@@ -99,7 +93,7 @@ def test_rows_of_a_task_that_died_were_sent_twice_and_are_processed_once(
     assert rows < sent <= rows + rows // tasks, "one task in twenty died with rows confirmed"
 
     with ledger.open():
-        worked_off(plane)
+        plane.work_off()
     assert set(ledger.times.values()) == {1}
     assert sorted(each["id"] for each in ledger.payloads.values()) == list(range(rows))
 
@@ -109,7 +103,7 @@ def test_a_full_queue_makes_tasks_wait_and_not_fail(spark: SparkSession, serve: 
         worker = {"port": ledger.port, "concurrency": 5}
         plane = serve(orders={"worker": worker, "durable": {"maxLength": 50}})
         write(orders(spark, 1_000), plane, batchRows="100")
-        worked_off(plane)
+        plane.work_off()
     assert len(ledger.times) == 1_000
 
 
@@ -174,7 +168,7 @@ def test_a_query_that_is_restarted_sends_a_batch_again_under_the_same_ids(
         for commit in (checkpoint / "commits").glob("*"):
             commit.unlink()  # as if the driver had died before it wrote this down
         run_once(spark, plane, source, checkpoint)
-        worked_off(plane)
+        plane.work_off()
     assert len(ledger.times) == 200
     assert set(ledger.times.values()) == {2}
 
