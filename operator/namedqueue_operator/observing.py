@@ -76,7 +76,7 @@ class Look:
             exchanges=[*self._exchanges[mine], *self._exchanges[shared]],
             queues=self._queues[mine],
             bindings=[*self._bindings[mine], *self._bindings[shared]],
-            policies=self._policies[mine],
+            policies=[*self._policies[mine], *self._policies[shared]],
             users=users,
             permissions=[each for name in _users_of(names) for each in self._permissions[name]],
         )

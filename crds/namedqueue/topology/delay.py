@@ -11,13 +11,12 @@ from namedqueue.topology.model import (
     Arguments,
     Binding,
     Exchange,
-    Policy,
     Queue,
     Stage,
     Topology,
     combine,
 )
-from namedqueue.topology.names import Names, quote
+from namedqueue.topology.names import Names
 
 
 def has_ladder(spec: NamedQueueSpec) -> bool:
@@ -31,7 +30,7 @@ def stage(names: Names, levels: int) -> Topology:
     Levels are quorum queues under either storage. Only those dead-letter at least once: a classic
     level would lose its job if the broker died in between, or if the main queue was full.
     """
-    return combine(*(_level(names, number) for number in range(levels)), _policy(names))
+    return combine(*(_level(names, number) for number in range(levels)))
 
 
 def _level(names: Names, number: int) -> Topology:
@@ -85,23 +84,4 @@ def _arguments(number: int, below: str) -> Arguments:
             "x-dead-letter-strategy": "at-least-once",
             "x-overflow": "reject-publish",
         }
-    )
-
-
-def _policy(names: Names) -> Topology:
-    """Keep other people's policies off the ladder.
-
-    Levels need no setting that changes, but a queue without a policy would fall to a catch-all,
-    whose time-to-live or length limit would break the ladder. RabbitMQ refuses an empty policy.
-    """
-    return Topology(
-        policies=(
-            Policy(
-                name=names.delay,
-                pattern=rf"^{quote(names.delay)}\.[0-9]+$",
-                definition=Arguments({"overflow": "reject-publish"}),
-                stage=Stage.DELAY,
-                purpose="keeps catch-all policies off the ladder",
-            ),
-        )
     )

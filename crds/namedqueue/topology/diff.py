@@ -12,8 +12,8 @@ astray.
   is left at any stage: a job in the main queue may still need the ladder and the dead letters.
 - What can never change yields conflicts and nothing else.
 
-What a vhost's queues share (the vhost, `nq.topics`) is made by whoever comes first and is never
-removed here.
+What a vhost's queues share (the vhost, `nq.topics`, `nq.transit`) is made by whoever comes first
+and is never removed here.
 """
 
 from collections.abc import Iterable, Iterator
@@ -93,7 +93,7 @@ def _outlives(thing: Routed, desired: Topology) -> bool:
     A bridge between shared exchanges goes only when a living queue says that it shall not be
     there; a queue that goes says nothing about it.
     """
-    if isinstance(thing, Exchange):
+    if isinstance(thing, Exchange | Policy):
         return is_shared(thing.name)
     return isinstance(thing, Binding) and is_shared(thing.destination) and desired.vhost is None
 

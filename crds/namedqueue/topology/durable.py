@@ -7,7 +7,7 @@ because it expired or was delivered too often, follows the queue's dead-letter e
 
 from namedqueue import ladder
 from namedqueue.api.namedqueue import Durable, NamedQueueSpec
-from namedqueue.topology import dead_letters, delay, redrive, versions
+from namedqueue.topology import dead_letters, delay, redrive, transit, versions
 from namedqueue.topology.model import (
     Arguments,
     Binding,
@@ -39,7 +39,8 @@ def stages(names: Names, spec: NamedQueueSpec, version: Version) -> Topology:
         dead_letters.stage(names, spec.dead_letter, version),
         _main(names, spec, version),
         delay.stage(names, ladder.levels_for(spec.retry)),
-        redrive.stage(names, version),
+        redrive.stage(names),
+        transit.policy(version),
     )
 
 

@@ -36,7 +36,7 @@ from namedqueue.topology.model import (
     User,
     Vhost,
 )
-from namedqueue.topology.names import TOPICS, Names, is_shared
+from namedqueue.topology.names import TOPICS, TRANSIT, Names, is_shared
 
 Listed: TypeAlias = Iterable[Mapping[str, Any]]
 
@@ -163,7 +163,7 @@ def observe(
         exchanges=tuple(_exchange(it) for it in exchanges if _concerns(names, it["name"])),
         queues=tuple(_queue(it) for it in queues if names.own(it["name"])),
         bindings=tuple(_binding(it) for it in bindings if _leads_to_or_from(names, it)),
-        policies=tuple(_policy(it) for it in policies if names.own(it["name"])),
+        policies=tuple(_policy(it) for it in policies if _concerns(names, it["name"])),
         users=tuple(_user(names, name) for name in ours),
         permissions=tuple(
             _permission(it)
@@ -173,8 +173,8 @@ def observe(
     )
 
 
-def _concerns(names: Names, exchange: str) -> bool:
-    return names.own(exchange) or exchange == TOPICS
+def _concerns(names: Names, name: str) -> bool:
+    return names.own(name) or name in {TOPICS, TRANSIT}
 
 
 def _leads_to_or_from(names: Names, binding: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from typing import Final
 
 TOPICS: Final = "nq.topics"
 MQTT_TOPICS: Final = "amq.topic"
+TRANSIT: Final = "nq.transit"
 GROUP_HEADER: Final = "nq-group"
 
 _BOOKS = re.compile(r"nq\.[^.]+\.[^.]+\.(cursors|readers\.[^.]+)")
@@ -50,7 +51,7 @@ class Names:
 
     @property
     def redrive(self) -> str:
-        """Name the exchange, the queue and the policy of the redrive stage."""
+        """Name the exchange and the queue of the redrive stage."""
         return f"{self.prefix}.redrive"
 
     @property
@@ -92,9 +93,9 @@ class Names:
         return name == self.prefix or name.startswith(f"{self.prefix}.")
 
 
-def is_shared(exchange: str) -> bool:
-    """Tell whether an exchange serves the whole vhost and so outlives any one NamedQueue."""
-    return exchange in {TOPICS, MQTT_TOPICS}
+def is_shared(name: str) -> bool:
+    """Tell whether an object serves the whole vhost and so outlives any one NamedQueue."""
+    return name in {TOPICS, MQTT_TOPICS, TRANSIT}
 
 
 def holds_jobs(queue: str) -> bool:

@@ -10,21 +10,18 @@ rejected here is dead-lettered into the main exchange, at least once and in one 
 One consumer at a time is served, so one redrive at a time sends anything.
 """
 
-from namedqueue.topology import versions
 from namedqueue.topology.model import (
     Arguments,
     Binding,
     Exchange,
-    Policy,
     Queue,
     Stage,
     Topology,
 )
-from namedqueue.topology.names import Names, exactly
-from namedqueue.topology.versions import Version
+from namedqueue.topology.names import Names
 
 
-def stage(names: Names, version: Version) -> Topology:
+def stage(names: Names) -> Topology:
     """Return the exchange and the queue between the dead letters and the main exchange."""
     name = names.redrive
     return Topology(
@@ -51,17 +48,6 @@ def stage(names: Names, version: Version) -> Topology:
                 to="queue",
                 stage=Stage.REDRIVE,
                 purpose="every job that is sent back",
-            ),
-        ),
-        policies=(
-            Policy(
-                name=name,
-                pattern=exactly(name),
-                definition=Arguments(
-                    {"overflow": "reject-publish", **versions.unlimited_deliveries(version)}
-                ),
-                stage=Stage.REDRIVE,
-                purpose="keeps catch-all policies off, and redrives that are cut short uncounted",
             ),
         ),
     )

@@ -81,7 +81,7 @@ class Declarer:
                 await channel.exchange_delete(exchange, timeout=RPC_SECONDS)
             for queue in (names.redrive, *main, *levels, *_lasting(names), *readers):
                 await channel.queue_delete(queue, timeout=RPC_SECONDS)
-        for policy in (names.main, names.delay, names.redrive, *_lasting(names)):
+        for policy in (names.main, *_lasting(names)):
             await self._manage(DeletePolicy(Policy(name=policy, pattern="", definition=_NONE)))
 
     async def depth(self, names: Names, held: Callable[[], int]) -> Depth | None:
