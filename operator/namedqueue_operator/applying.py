@@ -182,9 +182,12 @@ async def _at_one_stroke(
 
 
 def _forget(emptiness: Emptiness, vhost: str, action: Action) -> None:
-    """Forget what was seen of a queue that was made or deleted: it is another one now."""
-    if isinstance(action, DeclareQueue | DeleteQueue):
-        emptiness.forget(vhost, action.queue.name)
+    """Forget what was seen of a queue that is another one now, or that jobs are led to again."""
+    match action:
+        case DeclareQueue(queue) | DeleteQueue(queue):
+            emptiness.forget(vhost, queue.name)
+        case Bind(binding):
+            emptiness.forget(vhost, binding.destination)
 
 
 def _on_disk(action: Action, before: float) -> float:

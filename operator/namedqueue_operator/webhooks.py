@@ -28,7 +28,8 @@ from namedqueue_operator.sidecars import Sidecar
 
 _log = logging.getLogger(__name__)
 _FAULTS: Final = (Refused, aiohttp.ClientError, OSError, TimeoutError)
-_LONGEST_PAUSE: Final = 10.0
+_LOOKS: Final = 6
+"""How often to look while a change settles: in time, also where certificates last but seconds."""
 _LARGEST: Final = 8 * 1024 * 1024
 
 
@@ -55,7 +56,7 @@ class Keeper:
 
     async def run(self) -> None:
         """Look after it until cancelled."""
-        pause = min(_LONGEST_PAUSE, settling(self._webhook.lifetime) / 2)
+        pause = settling(self._webhook.lifetime) / _LOOKS
         while True:
             try:
                 await self._round()

@@ -17,13 +17,24 @@ from namedqueue.topology.actions import (
     CreateUser,
     CreateVhost,
     DeclareQueue,
+    DeleteExchange,
     DeleteQueue,
     DeleteUser,
     RequireEmpty,
     SetPermission,
+    Unbind,
 )
+from namedqueue.topology.names import TRANSIT
 from namedqueue_operator import children, repairs
-from namedqueue_operator.applying import SETTLED_SECONDS, Emptiness, Held, entering, parted
+from namedqueue_operator.applying import (
+    SETTLED_SECONDS,
+    Applied,
+    Emptiness,
+    Held,
+    apply,
+    entering,
+    parted,
+)
 from namedqueue_operator.deleting import plan
 from namedqueue_operator.inventory import Inventory
 from namedqueue_operator.observing import Look
@@ -104,7 +115,8 @@ def test_what_was_compiled_is_seen_as_it_was_compiled(spec: dict[str, Any]) -> N
 def test_a_neighbour_whose_name_begins_alike_is_not_seen() -> None:
     listed = _listed(_compiled(subscriptions=[{"topic": "order/#"}]))
     seen = Look(**listed).topology(Names("shop", "order"), _VHOST)
-    assert (seen.queues, seen.bindings, seen.policies, seen.users) == ((), (), (), ())
+    assert (seen.queues, seen.bindings, seen.users) == ((), (), ())
+    assert [it.name for it in seen.policies] == [TRANSIT]
 
 
 def test_a_user_with_another_password_or_a_tag_counts_as_missing() -> None:
@@ -171,6 +183,45 @@ def test_a_queue_is_trusted_to_be_empty_only_after_it_was_seen_so_for_some_time(
         empty_since = None if jobs else now if empty_since is None else empty_since
         settled = emptiness.settled(_VHOST, "q", jobs)
         assert settled == (empty_since is not None and now - empty_since >= SETTLED_SECONDS)
+
+
+class _EmptyBroker:
+    """Does what it is told, and says of every queue that it is empty."""
+
+    def __init__(self, has: Topology) -> None:
+        self._queues = tuple(queue.name for queue in has.queues)
+
+    async def listed(self, _kind: str, _vhost: str) -> list[dict[str, Any]]:
+        return [{"name": name, "messages": 0} for name in self._queues]
+
+    async def send(self, request: management.Request, *, within: float | None = None) -> None:
+        pass
+
+
+async def test_a_level_that_jobs_were_led_to_again_has_to_be_seen_empty_anew() -> None:
+    """A ladder shrinks, grows again before it is done, and shrinks: an old zero is no reason."""
+    large, small = _compiled(), _compiled(retry={"delay": "1s", "maxDelay": "1s"})
+    broker, now = _EmptyBroker(large), 0.0
+    emptiness = Emptiness(now=lambda: now)
+
+    async def become(desired: Topology, observed: Topology) -> Applied:
+        steps = topology.diff(observed, desired)
+        return await apply(steps, broker, _VHOST, emptiness=emptiness, passwords={})  # type: ignore[arg-type]  # as much of a client as it needs
+
+    first = await become(small, large)
+    assert first.held is not None
+    cut = {step.binding for step in first.done if isinstance(step, Unbind)}
+    gone = {step.exchange for step in first.done if isinstance(step, DeleteExchange)}
+    left = replace(
+        large,
+        bindings=tuple(each for each in large.bindings if each not in cut),
+        exchanges=tuple(each for each in large.exchanges if each not in gone),
+    )
+    assert (await become(large, left)).done
+    now += SETTLED_SECONDS
+    assert (await become(small, large)).held is not None
+    now += SETTLED_SECONDS
+    assert [step for step in (await become(small, large)).done if isinstance(step, DeleteQueue)]
 
 
 def test_jobs_that_are_left_are_counted_in_words() -> None:
