@@ -4,6 +4,7 @@ import asyncio
 import signal
 from asyncio import FIRST_COMPLETED
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from namedqueue_sidecar.plane import Plane
 _REFRESH_SECONDS = 0.25
 _RELOAD_SECONDS = 1.0
 _DRAIN_PATIENCE = 20.0
+_PATIENCE_WITH_FIGURES = 10.0
 
 
 class _WithCommand(click.Command):
@@ -160,7 +162,7 @@ class _Run:
             return working.result()
         finally:
             await app.stop()
-            dashboard.show(await _rows(plane))
+            await _show(plane, dashboard)
             under_way = {stopped, working, *background}
             for each in under_way:
                 each.cancel()
@@ -210,8 +212,18 @@ async def _kept_running(app: App, command: Sequence[str]) -> int:
 
 async def _showing(plane: Plane, dashboard: Dashboard) -> None:
     while True:
-        dashboard.show(await _rows(plane))
+        await _show(plane, dashboard)
         await asyncio.sleep(_REFRESH_SECONDS)
+
+
+async def _show(plane: Plane, dashboard: Dashboard) -> None:
+    """Show the queues; while a broker does not say how full they are, the last figures stay."""
+    rows = None
+    with suppress(Exception):  # a broker that goes in the middle of a question ends it in many ways
+        async with asyncio.timeout(_PATIENCE_WITH_FIGURES):
+            rows = await _rows(plane)
+    if rows is not None:
+        dashboard.show(rows)
 
 
 async def _rows(plane: Plane) -> list[Row]:

@@ -35,6 +35,12 @@ class Management:
         return found
 
     async def _call(self, method: str, path: str, body: Any) -> Any:
+        try:
+            return await self._answer(method, path, body)
+        except aiohttp.ClientError as error:
+            raise ConnectionError("the broker's management API does not answer") from error
+
+    async def _answer(self, method: str, path: str, body: Any) -> Any:
         credentials = self._credentials()
         login = b64encode(f"{credentials.username}:{credentials.password}".encode()).decode()
         url = URL(f"{self._url}/api/{path}", encoded=True)

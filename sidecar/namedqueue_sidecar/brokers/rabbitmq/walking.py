@@ -29,8 +29,12 @@ _MOST_PREFETCH: Final = 65_535
 _LETTERS_IN_MEMORY: Final = 200
 _PATIENCE: Final = 1.0
 _TRIES: Final = 5
-_GLANCES: Final = 100
 _GLANCE: Final = 0.01
+
+_BACK_WITHIN: Final = 5.0
+_BACK_BESIDE_OTHERS: Final = 1.0
+"""Seconds that letters may take to be back: a broker whose disk is slow needs some. Those that
+others have in hand, or have removed, are never back."""
 
 
 class Letter(NamedTuple):
@@ -134,7 +138,9 @@ class Walk:
         self.look_away()
         await self._channel.close(timeout=RPC_SECONDS)
         self._channel = await LeanChannel.opened(self._connection)
-        for _ in range(_GLANCES):
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + (_BACK_BESIDE_OTHERS if self.others_read else _BACK_WITHIN)
+        while loop.time() < ends:
             if (await self._count())[0] >= self._there:
                 return
             await asyncio.sleep(_GLANCE)
