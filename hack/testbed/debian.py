@@ -15,10 +15,12 @@ from testbed.progress import step
 
 def ensure_packages(*packages: str) -> None:
     """Install the packages that are not there yet. Needs root only if something is missing."""
-    missing = [name for name in packages if not _installed(name)]
-    if not missing:
+    if all(map(_installed, packages)):
         return
-    with only_one("apt"), step(f"installing {', '.join(missing)}"):
+    with only_one("apt"), step(f"installing {', '.join(packages)}"):
+        missing = [name for name in packages if not _installed(name)]
+        if not missing:
+            return  # somebody else has just done it
         if shutil.which("apt-get") is None:
             raise TestbedError(f"no apt-get here; install by hand: {' '.join(missing)}")
         environment = {"DEBIAN_FRONTEND": "noninteractive", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}

@@ -39,14 +39,24 @@ class Kubectl:
         self("apply", "--filename=-", document=every)
 
     def establish(self, *crds: Path) -> None:
-        """Apply CRDs, and wait until the API server serves them."""
+        """Apply CRDs, and wait until the API server lists and serves their kinds."""
         files = [f"--filename={path}" for path in crds]
-        self("apply", "--server-side", "--force-conflicts", *files)
-        # A CRD's conditions are null for a moment, which kubectl takes for an error.
+        made = self("apply", "--server-side", "--force-conflicts", "--output=name", *files)
+        kinds = [name.partition("/")[2] for name in made.split()]
+        # Not for the condition: it is null for a moment, and discovery lags behind it.
         wait_until(
-            lambda: self.succeeds("wait", "--for=condition=Established", "--timeout=5s", *files),
-            what="the CRDs are established",
+            lambda: self.succeeds("get", ",".join(kinds)), what=f"{', '.join(kinds)} are served"
         )
+
+    def make_namespace(self, name: str) -> "Kubectl":
+        """Create a namespace, wait until pods can be made in it, and return kubectl within it."""
+        self("create", "namespace", name)
+        here = self.within(name)
+        wait_until(
+            lambda: here.succeeds("get", "serviceaccount", "default"),
+            what=f"namespace {name} has its service account",
+        )
+        return here
 
     def refusal(self, document: Mapping[str, Any]) -> str:
         """Apply what must be refused; return the API server's words."""

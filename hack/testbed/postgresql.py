@@ -139,7 +139,7 @@ def prepare() -> None:
     try:
         ensure_packages("postgresql")
     finally:
-        ours.unlink()
+        ours.unlink(missing_ok=True)
 
 
 def start(name: str = "default") -> Postgres:

@@ -11,7 +11,7 @@ import threading
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,6 +21,7 @@ import yaml
 from testbed import debian, processes
 from testbed.kubectl import Kubectl
 from testbed.ports import free_ports
+from testbed.processes import TestbedError
 
 Sample: TypeAlias = tuple[dict[str, str], list[tuple[float, float]]]
 """A series: its labels, and its values by the second."""
@@ -115,9 +116,8 @@ def _followed(files: Mapping[Path, Monitor], kubectl: Kubectl) -> Iterator[None]
     def follow() -> None:
         while True:
             for file, monitor in files.items():
-                unfinished = file.with_suffix(".unfinished")
-                unfinished.write_text(json.dumps(list(selected(monitor, kubectl))))
-                unfinished.rename(file)
+                with suppress(TestbedError):  # an API server that is busy is asked again
+                    _rewrite(file, json.dumps(list(selected(monitor, kubectl))))
             if over.wait(_LOOK_SECONDS):
                 return
 
@@ -128,6 +128,12 @@ def _followed(files: Mapping[Path, Monitor], kubectl: Kubectl) -> Iterator[None]
     finally:
         over.set()
         following.join()
+
+
+def _rewrite(file: Path, text: str) -> None:
+    unfinished = file.with_suffix(".unfinished")
+    unfinished.write_text(text)
+    unfinished.rename(file)
 
 
 def selected(monitor: Monitor, kubectl: Kubectl) -> Iterator[Target]:
@@ -179,7 +185,7 @@ def _of_pods(pods: Sequence[Any], port: str) -> Iterator[Target]:
 
 def _of_slices(slices: Sequence[Any], port: str) -> Iterator[Target]:
     for one in slices:
-        numbers = [each["port"] for each in one["ports"] if each["name"] == port]
+        numbers = [each["port"] for each in one["ports"] or () if each["name"] == port]
         for endpoint in one["endpoints"] or ():
             for number in numbers:
                 yield _target(f"{endpoint['addresses'][0]}:{number}", endpoint["targetRef"])
