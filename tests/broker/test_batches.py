@@ -15,6 +15,9 @@ from namedqueue_sidecar.brokers.port import Broker, Depth, QueueKey
 
 KEY = QueueKey(NAMESPACE, "orders")
 QUICK = {"maxAttempts": 3, "delay": "0ms", "maxDelay": "0ms"}
+WHEN_FULL = {"maxMessages": 10, "maxWait": "60s"}
+"""Batches that go out only when they are full, however slowly the jobs come."""
+
 Judge: TypeAlias = Callable[[dict[str, Any]], dict[str, Any] | None]
 
 
@@ -60,7 +63,7 @@ async def ends_with(scene: Stage, *, dead: int = 0) -> None:
 
 async def test_jobs_come_in_full_batches_and_each_comes_once(scene: Stage) -> None:
     scene.app.reply = judging(fine)
-    await begin(scene, 30)
+    await begin(scene, 30, worker_batch=WHEN_FULL)
     await ends_with(scene)
     assert [len(batch) for batch in entries(scene)] == [10, 10, 10]
     numbers = [entry["payload"]["n"] for batch in entries(scene) for entry in batch]
@@ -106,7 +109,7 @@ async def test_each_job_ends_by_its_own_result(scene: Stage) -> None:
 
 async def test_an_answer_to_the_whole_counts_for_every_job(scene: Stage) -> None:
     scene.app.status = 422
-    await begin(scene, 10)
+    await begin(scene, 10, worker_batch=WHEN_FULL)
     await ends_with(scene, dead=10)
     assert len(scene.app.got) == 1
 
@@ -134,7 +137,7 @@ async def test_a_wrong_payload_never_reaches_the_app_and_does_not_spoil_its_batc
 async def test_no_more_batches_are_under_way_than_the_concurrency_allows(scene: Stage) -> None:
     scene.app.reply = judging(fine)
     scene.app.open.clear()
-    await begin(scene, 40, worker_concurrency=2)
+    await begin(scene, 40, worker_concurrency=2, worker_batch=WHEN_FULL)
     await scene.app.jobs(2)
     await asyncio.sleep(0.5)
     assert len(scene.app.got) == 2
@@ -181,7 +184,7 @@ async def test_a_batch_of_an_ephemeral_queue_goes_the_same_way(scene: Stage) -> 
     await scene.apply(scene.queue(worker=False, **spec))
     sent = [{"payload": number} for number in range(20)]
     await scene.api.post("/v1/queues/orders/messages:batch", sent)
-    await scene.apply(scene.queue(worker_batch={"maxMessages": 10, "maxWait": "200ms"}, **spec))
+    await scene.apply(scene.queue(worker_batch=WHEN_FULL, **spec))
     await ends_with(scene)
     assert [len(batch) for batch in entries(scene)] == [10, 10]
 
@@ -189,7 +192,7 @@ async def test_a_batch_of_an_ephemeral_queue_goes_the_same_way(scene: Stage) -> 
 async def test_a_drain_finishes_the_batch_that_is_under_way(scene: Stage) -> None:
     scene.app.reply = judging(fine)
     scene.app.open.clear()
-    await begin(scene, 10)
+    await begin(scene, 10, worker_batch=WHEN_FULL)
     await scene.app.jobs(1)
     draining = asyncio.create_task(scene.plane.drain(30))
     await asyncio.sleep(0.2)

@@ -49,8 +49,9 @@ class Left(NamedTuple):
 def nursery(folder: Path, log: Path) -> Iterator[Callable[[int], None]]:
     """Give a call that makes a victim for a round and kills it.
 
-    Every other one is killed at any moment of its life, opening the file included; the others are
-    left to open it first, so that a slow machine has them at work too.
+    Each third one is killed at any moment of its life, opening the file included; the others are
+    left to open it first, or to have something confirmed, so that a slow machine has them at work
+    too.
     """
     command = [sys.executable, str(VICTIM), str(folder), str(log)]
     with subprocess.Popen(
@@ -65,7 +66,8 @@ def nursery(folder: Path, log: Path) -> Iterator[Callable[[int], None]]:
             print(number, file=talk, flush=True)
             victim = int(listen.readline())
             ends = time.monotonic() + 60
-            while number % 2 and log.stat().st_size == size and time.monotonic() < ends:
+            awaited = (b"", b"open", b"confirm")[number % 3]
+            while awaited not in noted(log, size) and time.monotonic() < ends:
                 time.sleep(0.001)
             time.sleep(random.uniform(0.0, 0.4))
             os.kill(victim, signal.SIGKILL)
@@ -74,6 +76,12 @@ def nursery(folder: Path, log: Path) -> Iterator[Callable[[int], None]]:
         yield live_and_die
         _, complaints = process.communicate(timeout=60)
         assert not complaints
+
+
+def noted(log: Path, since: int) -> bytes:
+    with log.open("rb") as facts:
+        facts.seek(since)
+        return facts.read()
 
 
 async def left(folder: Path) -> Left:

@@ -212,10 +212,10 @@ class Killed:
                 pass
             await asyncio.sleep(0.05)
 
-    async def take_all(self, outcome: str) -> list[Any]:
-        """Lease every job there is, and finish each in the same way."""
+    async def take_all(self, outcome: str, least: int) -> list[Any]:
+        """Lease every job there is, at least so many, and finish each in the same way."""
         path, asked, jobs = "/v1/queues/orders/leases", {"max": 100, "wait": "1s"}, list[Any]()
-        while found := (await self.call("POST", path, json=asked))["items"]:
+        while (found := (await self.call("POST", path, json=asked))["items"]) or len(jobs) < least:
             for job in found:
                 await self.call("POST", f"{path}/{job['lease']}", json={"outcome": outcome})
             jobs += found
@@ -226,7 +226,7 @@ async def edited_once_through_kills(plane: Killed) -> None:
     """Edit letter after letter while the plane is killed, and look at what came of it."""
     sent = [{"payload": {"ordre": number}} for number in range(EDITS)]
     await plane.call("POST", "/v1/queues/orders/messages:batch", json=sent)
-    originals = {job["id"]: job["payload"] for job in await plane.take_all("reject")}
+    originals = {job["id"]: job["payload"] for job in await plane.take_all("reject", EDITS)}
     assert len(originals) == EDITS
     new_ids, kills = dict[str, str](), 0
 
@@ -248,7 +248,7 @@ async def edited_once_through_kills(plane: Killed) -> None:
     records = {job_id: await plane.call("GET", f"{LETTERS}/{job_id}") for job_id in originals}
     assert {job_id: each.get("editedTo") for job_id, each in records.items()} == new_ids
     assert (await plane.call("GET", LETTERS))["items"] == []
-    found = await plane.take_all("ack")
+    found = await plane.take_all("ack", EDITS)
     assert Counter(job["id"] for job in found) == Counter(new_ids.values())
     assert {job["id"]: job["payload"]["order"] for job in found} == {
         new_ids[job_id]: payload["ordre"] for job_id, payload in originals.items()

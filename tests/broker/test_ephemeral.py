@@ -18,12 +18,15 @@ KEY = QueueKey(NAMESPACE, "orders")
 MESSAGES = "/v1/queues/orders/messages"
 QUICK = {"maxAttempts": 3, "delay": "250ms", "multiplier": 2, "maxDelay": "2s", "jitter": 0}
 EPHEMERAL: dict[str, Any] = {"type": "ephemeral", "retry": QUICK}
-SHORT = Ephemeral.model_validate({"idleExpiry": "1s"})
+BRIEF = {"idleExpiry": "4s"}
+SHORT = Ephemeral.model_validate(BRIEF)
+IDLE = 6.0
+"""Seconds after which a queue of `BRIEF` has expired."""
 
 
 @pytest.fixture
 async def scene(broker_under_test: Broker) -> AsyncIterator[Stage]:
-    """Serve a plane on each broker, where a job for an unknown queue makes one for 1 s."""
+    """Serve a plane on each broker, where a job for an unknown queue makes one for 4 s."""
     async with stage(broker=broker_under_test, allow_ephemeral=SHORT) as running:
         yield running
 
@@ -154,19 +157,19 @@ async def test_jobs_are_leased_put_off_in_memory_and_dropped(scene: Stage) -> No
 
 
 async def test_a_defined_queue_that_expired_comes_back_with_its_next_job(scene: Stage) -> None:
-    expiring = EPHEMERAL | {"ephemeral": {"idleExpiry": "1s"}}
+    expiring = EPHEMERAL | {"ephemeral": BRIEF}
     await scene.apply(scene.queue(**expiring, worker=False))
     await scene.api.post(MESSAGES, b"1")
-    await asyncio.sleep(3)  # to look at its depth would be a use of it
+    await asyncio.sleep(IDLE)  # to look at its depth would be a use of it
     assert (await scene.api.post(MESSAGES, b"2")).status == 202
     pulled = await scene.api.post("/v1/queues/orders/leases", {"max": 2, "wait": "30s"})
     assert [item["payload"] for item in pulled.json["items"]] == [2]
 
 
 async def test_a_queue_that_expired_comes_back_for_a_pull(scene: Stage) -> None:
-    expiring = EPHEMERAL | {"ephemeral": {"idleExpiry": "1s"}}
+    expiring = EPHEMERAL | {"ephemeral": BRIEF}
     await scene.apply(scene.queue(**expiring, worker=False))
-    await asyncio.sleep(3)
+    await asyncio.sleep(IDLE)
     pulling = asyncio.create_task(scene.api.post("/v1/queues/orders/leases", {"wait": "30s"}))
     await asyncio.sleep(1)
     assert (await scene.api.post(MESSAGES, b"2")).status == 202
@@ -224,7 +227,7 @@ async def test_a_manifest_of_the_same_name_takes_its_place(scene: Stage) -> None
     await scene.api.post(MESSAGES, b"2")
     [got] = await scene.app.jobs(1)
     assert got.body == b"2"
-    await asyncio.sleep(2)
+    await asyncio.sleep(IDLE)
     assert KEY in scene.plane.queues
 
 

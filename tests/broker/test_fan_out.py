@@ -28,7 +28,13 @@ async def replicas(place: Place) -> AsyncIterator[dict[str, list[Stage]]]:
             for each in running[name]:
                 wanted = each.queue(name, subscriptions=[{"topic": topic}], worker_concurrency=1)
                 await each.apply(wanted)
+            await both_want_jobs(QueueKey(NAMESPACE, name), running[name])
         yield running
+
+
+async def both_want_jobs(key: QueueKey, pair: list[Stage]) -> None:
+    """Wait until neither replica could do all the work before the other begins."""
+    await answer(lambda: pair[0].plane.broker.consumers(key), lambda count: count >= len(pair))
 
 
 async def test_a_message_reaches_every_queue_once_and_one_replica_of_each(

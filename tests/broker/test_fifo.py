@@ -187,6 +187,7 @@ def sidecar(name: str, app: App, node: Broker, vhost: str, folder: Path) -> Iter
     queues.mkdir(parents=True)
     account.mkdir()
     worker = {"port": app.port, "path": f"/jobs/{name}", "concurrency": 20}
+    worker["timeout"] = "30m"
     manifest = named_queue(**SPEC, worker=worker).model_dump_json(by_alias=True, exclude_none=True)
     (queues / "orders.json").write_text(manifest)
     secret = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from broker.port.play import answer
+from broker.port.play import answer, eventually
 from fixtures.planes import Stage, stage
 from namedqueue_sidecar.store.addresses import Sqlite
 from namedqueue_sidecar.store.sql import SqlStore
@@ -68,6 +68,7 @@ async def test_the_blocks_show_redrive_review_and_export(tmp_path: Path) -> None
         code, said = await shell(scene, tmp_path, send)
         assert code == 0, said
         assert [json.loads(line)["redriven"] for line in said.splitlines()] == [0, 2, 4]
+        await eventually(lambda: scene.app.finished == 12, "those that were sent back are done")
         scene.app.status = 422
         again = await failed(scene, 2)
         code, said = await shell(scene, tmp_path, review, job=again[0])

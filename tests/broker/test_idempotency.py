@@ -211,7 +211,7 @@ async def test_the_producers_own_key_counts_where_the_manifests_finds_none(scene
 # Leases
 
 
-async def lease(scene: Stage, wait: str = "5s") -> list[dict[str, Any]]:
+async def lease(scene: Stage, wait: str = "30s") -> list[dict[str, Any]]:
     got = await scene.api.post(LEASES, {"max": 10, "wait": wait})
     assert got.status == 200
     return list(got.json["items"])

@@ -102,12 +102,14 @@ async def test_less_concurrency_holds_as_soon_as_what_was_begun_is_done(scene: S
 
 async def test_a_changed_retry_holds_for_the_next_decision(scene: Stage) -> None:
     scene.app.status = 500
+    scene.app.open.clear()
     await scene.apply(
         scene.queue(retry=QUICK | {"maxAttempts": 50, "delay": "1s", "maxDelay": "1s"})
     )
     await enqueue(scene, 1)
     await scene.app.jobs(1)
     await scene.apply(scene.queue(retry=QUICK))
+    scene.app.open.set()
     await answer(lambda: scene.plane.broker.depth(KEY), lambda depth: depth == Depth(0, 0, 0, 1))
     assert len(scene.app.got) == 2
 

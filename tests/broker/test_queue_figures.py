@@ -1,6 +1,7 @@
 """How full a queue is, how fast it moves, and who wants its jobs."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -21,17 +22,19 @@ async def test_a_queue_shows_its_rates_and_its_consumers(scene: Stage) -> None:
     assert idle["rates"] == {"enqueued": 0, "processed": 0}
     assert idle["consumers"] == 0
     await scene.apply(scene.queue())
-    entries = [{"payload": number} for number in range(100)]
+    entries = [{"payload": number} for number in range(20)]
     await scene.api.post("/v1/queues/orders/messages:batch", entries)
     moving = await answer(
         lambda: scene.api.get("/v1/queues/orders"),
-        lambda shown: (
-            shown.json["rates"] == {"enqueued": 10, "processed": 10}
-            and not any(shown.json["depth"].values())
-        ),
+        lambda shown: shown.json["rates"] == {"enqueued": 2, "processed": 2},
     )
     assert moving.json["consumers"] >= 1
-    assert (await scene.api.get("/v1/queues")).json["items"] == [moving.json]
+
+    async def both() -> tuple[dict[str, Any], list[Any]]:
+        one = await scene.api.get("/v1/queues/orders")
+        return one.json, (await scene.api.get("/v1/queues")).json["items"]
+
+    await answer(both, lambda got: not any(got[0]["depth"].values()) and got[1] == [got[0]])
 
 
 async def test_jobs_that_were_pulled_count_as_processed_too(scene: Stage) -> None:

@@ -128,9 +128,9 @@ async def test_a_redrive_killed_again_and_again_sends_each_job_exactly_once(plac
 
 async def test_a_terminated_redrive_says_how_far_it_came_and_goes_on(place: Place) -> None:
     sent = await bury_at_once(place.client, KEY, 200)
-    place.ask(ratePerSecond=50)
+    place.ask(ratePerSecond=20)
     process = await place.start()
-    assert await progress(process, lambda line: line["redriven"] >= 40)
+    assert await progress(process, lambda line: line["redriven"] >= 20)
     process.send_signal(signal.SIGTERM)
     await process.communicate()
     assert process.returncode == 4

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from uuid import uuid4
 
 import hypothesis
+import pytest
 from aiohttp import web
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ from fixtures.planes import HOST, Stage, stage
 from fixtures.scale import FULL
 from namedqueue.api.namedqueue import NamedQueue
 from namedqueue_sidecar.app.http import HttpApp
+from namedqueue_sidecar.app.port import Call, Done
 from namedqueue_sidecar.brokers.builtin import BuiltinBroker
 from namedqueue_sidecar.brokers.port import Broker, QueueKey
 from namedqueue_sidecar.consuming.durable import DurableWorker
@@ -39,6 +41,8 @@ Script: TypeAlias = list[str]
 Ending: TypeAlias = tuple[str, int, int, int]
 
 MAX_ATTEMPTS = 3
+SILENCE = 2.0
+LONGEST_HISTORY = 300.0
 QUICK = {"maxAttempts": MAX_ATTEMPTS, "delay": "250ms", "multiplier": 1, "jitter": 0}
 ANSWERS: dict[str, Callable[[], web.Response]] = {
     "succeed": web.Response,
@@ -56,6 +60,18 @@ SCRIPTS = st.builds(
 
 A time-out is never the last: it takes its time, and enough of them in a row end a job as well.
 """
+
+
+class Impatient(HttpApp):
+    """Waits for an answer as long as it takes, but not for one that will never come."""
+
+    def __init__(self, port: int, silent: Callable[[str], bool]) -> None:
+        super().__init__(port, None)
+        self._silent = silent
+
+    def post(self, call: Call, done: Done) -> None:
+        silent = self._silent(json.loads(call.body)["name"])
+        super().post(call._replace(timeout=SILENCE) if silent else call, done)
 
 
 class Side:
@@ -94,7 +110,7 @@ class Side:
             named_queue(
                 name,
                 retry=QUICK,
-                worker={"port": self._port, "path": "/", "timeout": "2s", "concurrency": 1},
+                worker={"port": self._port, "path": "/", "concurrency": 1},
             ),
             named_queue(f"{name}-short", durable={"messageTTL": "1s"}),
         )
@@ -129,6 +145,7 @@ class Side:
         await answer(
             lambda: self._dead(self._queue),
             lambda dead: self._scripts.keys() == self._done | dead.keys(),
+            within=LONGEST_HISTORY,
         )
         depth = await answer(
             lambda: self.scene.plane.broker.depth(_key(self._queue)),
@@ -179,7 +196,7 @@ class Side:
         self._start()
 
     def _start(self) -> None:
-        self._app = HttpApp(self._port, None)
+        self._app = Impatient(self._port, lambda name: self._scripts[name][0] == "time out")
         self._worker = DurableWorker(Workplace(self._queue, self.scene.plane.broker, self._app))
         self._worker.start()
 
@@ -268,6 +285,7 @@ class Twins(RuleBasedStateMachine):
         self._both(lambda side: side.end())
 
 
+@pytest.mark.timeout(3600 if FULL else 900)
 def test_both_brokers_live_through_the_same_histories(
     broker: rabbitmq.Broker, vhost: str, tmp_path: Path
 ) -> None:

@@ -122,7 +122,8 @@ async def test_many_transactions_at_once_all_have_their_turn(store: Database) ->
 async def test_a_transaction_that_takes_too_long_ends_and_the_store_is_there_again(
     shared_address: Address,
 ) -> None:
-    blocked, free = Database(lambda: shared_address, deadline=0.5), Database(lambda: shared_address)
+    blocked = Database(lambda: shared_address, deadline=2)
+    free = Database(lambda: shared_address, deadline=60)
     await blocked.open()
     await free.open()
     await make_table(free)
@@ -131,7 +132,7 @@ async def test_a_transaction_that_takes_too_long_ends_and_the_store_is_there_aga
         await connection.execute(text("INSERT INTO notes VALUES (1)"))
         with pytest.raises(Away):
             await note(blocked, 1)
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 30
         assert blocked.unavailable is not None
     await eventually(lambda: blocked.unavailable is None, "the store is there again")
     await note(blocked, 2)
@@ -146,7 +147,7 @@ async def test_a_transaction_that_takes_too_long_ends_and_the_store_is_there_aga
 @asynccontextmanager
 async def opening(address: Address) -> AsyncIterator[Database]:
     """Give a database that is being opened, and end that in any case."""
-    database = Database(lambda: address, deadline=2)
+    database = Database(lambda: address, deadline=20)
     task = asyncio.create_task(database.open())
     try:
         yield database
@@ -171,24 +172,26 @@ async def test_no_sentence_and_no_log_shows_the_password(
     right = cast("Postgres", from_url(postgres.url))
     wrong = replace(right, password="wrong-one")
     absent = replace(right, database="absent")
+
+    async def look_for(address: Postgres, why: str) -> None:
+        async with opening(address) as database:
+            await eventually(lambda: why in str(database.unavailable), "it is told why")
+            assert address.password not in str(database.unavailable)
+            with pytest.raises(Away) as away:
+                await note(database, 1)
+            assert address.password not in repr(away.value)
+            assert away.value.__cause__ is None
+
     with caplog.at_level(logging.DEBUG):
-        for address in (wrong, absent):
-            async with opening(address) as database:
-                await eventually(lambda: "was not asked" not in str(database.unavailable), "asked")
-                said = str(database.unavailable)
-                assert address.password not in said
-                with pytest.raises(Away) as away:
-                    await note(database, 1)
-                assert address.password not in repr(away.value)
-                assert away.value.__cause__ is None
-        assert "does not exist" in said
+        await look_for(wrong, "password")
+        await look_for(absent, "does not exist")
     for secret in (wrong.password, right.password):
         assert secret not in caplog.text
 
 
 async def test_a_server_that_dies_and_comes_back_is_found_again(private_postgres: Server) -> None:
     address = from_url(private_postgres.create_database("shop"))
-    database = Database(lambda: address, deadline=2)
+    database = Database(lambda: address, deadline=20)
     await database.open()
     await make_table(database)
     moves: list[str | None] = []
@@ -212,7 +215,7 @@ async def test_a_rotated_password_is_used_from_the_next_connection_on(
 ) -> None:
     right = cast("Postgres", from_url(private_postgres.url))
     mounted = replace(right, password="of-yesterday")
-    database = Database(lambda: mounted, deadline=2)
+    database = Database(lambda: mounted, deadline=20)
     task = asyncio.create_task(database.open())
     await eventually(lambda: "password" in str(database.unavailable), "it is refused")
     mounted = right

@@ -63,6 +63,11 @@ def living_off(folder: Path) -> list[str]:
     return found
 
 
+def nothing_lives_off(folder: Path) -> None:
+    """Wait until what was ended is gone: a killed server's helpers end by themselves."""
+    wait_until(lambda: living_off(folder) == [], what="what was ended is gone", deadline=30)
+
+
 def mounts_of(folder: Path) -> list[str]:
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     return [line for line in mounts if str(folder) in line or "roots/rabbitmq-" in line]
@@ -84,7 +89,7 @@ def test_a_broker_that_was_up_twice_leaves_nothing(broker_version: str, state_ho
 
         call("broker", "down", "--version", broker_version)
 
-        assert living_off(state_home) == []
+        nothing_lives_off(state_home)
         assert mounts_of(state_home) == []
         ports = broker.ports
         assert not any(map(accepts, (*ports.public, ports.distribution, ports.epmd)))
@@ -102,7 +107,7 @@ def test_a_broker_whose_caller_was_killed_half_way_is_cleaned_up(
 
     call("broker", "down", "--version", broker_version)
 
-    assert living_off(state_home) == []
+    nothing_lives_off(state_home)
     assert mounts_of(state_home) == []
     assert files_in(state_home) == []
 
@@ -114,7 +119,7 @@ def test_an_interrupted_start_leaves_nothing(state_home: Path) -> None:
         wait_until(lambda: processes.find("rabbitmq", state) is not None, what="the node begins")
         caller.send_signal(signal.SIGINT)
         caller.communicate(timeout=60)
-    wait_until(lambda: living_off(state_home) == [], what="what was ended is gone", deadline=30)
+    nothing_lives_off(state_home)
     assert mounts_of(state_home) == []
     assert files_in(state_home) == []
 
@@ -129,7 +134,7 @@ def test_a_database_that_was_up_twice_leaves_nothing(state_home: Path) -> None:
 
         call("postgres", "down")
 
-        assert living_off(state_home) == []
+        nothing_lives_off(state_home)
         assert mounts_of(state_home) == []
         assert not accepts(server.port)
         assert files_in(state_home) == []

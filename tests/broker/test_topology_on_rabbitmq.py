@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
@@ -221,15 +222,15 @@ def test_the_ladder_returns_each_job_after_its_delay(place: Place) -> None:
         for delay in delays:
             way = ladder.route(delay)
             assert way is not None
-            publish(channel, place.names.level(way.level), way.key, str(delay).encode())
             sent[delay] = time.monotonic()
+            publish(channel, place.names.level(way.level), way.key, str(delay).encode())
         came: dict[int, float] = {}
         while len(came) < len(delays):
             delay = int(eventually(lambda: take(channel, place.names.main)))
             came[delay] = time.monotonic() - sent[delay]
     assert sorted(came) == sorted(delays)
     for delay, waited in came.items():
-        assert delay / 1000 - 0.01 <= waited < delay / 1000 + 2, f"{delay} ms took {waited:.2f} s"
+        assert delay / 1000 - 0.01 <= waited < delay / 1000 + 10, f"{delay} ms took {waited:.2f} s"
 
 
 def test_topics_and_mqtt_reach_the_queue(place: Place) -> None:
@@ -256,12 +257,11 @@ def test_a_group_stays_in_one_partition_and_in_order(place: Place) -> None:
     found: dict[int, list[int]] = {}
     with closing(place.channel(names.consumer).connection) as connection:
         channel = connection.channel()
-        for partition in range(4):
-            for method, _, body in channel.consume(
-                names.partition(partition), auto_ack=True, inactivity_timeout=1.0
-            ):
-                if method is None or body is None:
-                    break
+        for partition in map(names.partition, range(4)):
+            there = channel.queue_declare(partition, passive=True).method.message_count
+            coming = channel.consume(partition, auto_ack=True, inactivity_timeout=DEADLINE)
+            for _, _, body in islice(coming, there):
+                assert body is not None, f"{partition} does not give out what it has"
                 found.setdefault(int(body) % 8, []).append(int(body))
             channel.cancel()
     assert found == {group: list(range(group, 40, 8)) for group in range(8)}

@@ -26,9 +26,10 @@ async def test_a_broker_that_is_killed_ends_a_redrive_with_a_sentence_and_loses_
         await scene.apply(scene.queue(worker=False))
         sent = await bury_at_once(client, QUEUE, 200)
         going = asyncio.create_task(
-            scene.api.post("/v1/queues/orders/redrive", {"ratePerSecond": 40})
+            scene.api.post("/v1/queues/orders/redrive", {"ratePerSecond": 10})
         )
-        await eventually(lambda: under_way(scene) >= 20, "the redrive is under way")
+        await eventually(lambda: under_way(scene) >= 10, "the redrive is under way")
+        await asyncio.to_thread(private_broker.settle)
         await asyncio.to_thread(private_broker.kill)
         cut = await going
         assert (cut.status, cut.code) == (503, "BROKER_UNAVAILABLE"), cut

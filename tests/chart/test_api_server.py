@@ -5,6 +5,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from fixtures.kubernetes import ControlPlane
 from testbed import monitoring
 from testbed.helm import Helm
 from testbed.kubectl import Kubectl
-from testbed.processes import TestbedError, run
+from testbed.processes import TestbedError, run, wait_until
 
 _ROLES = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 _FOREIGN = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
@@ -38,16 +39,14 @@ def test_the_api_server_takes_every_object(helm: Helm, kubectl: Kubectl, everywh
     _try(kubectl, *_here(objects, kubectl.namespace))
 
 
-@pytest.fixture(scope="module")
-def monitored(control_plane: ControlPlane) -> Iterator[None]:
+@pytest.fixture
+def monitored(control_plane: ControlPlane, tmp_path: Path) -> Iterator[None]:
     """Let the API server know the kinds of the Prometheus operator."""
     administrator = Kubectl(control_plane.kubectl, control_plane.kubeconfig)
-    crds = monitoring.crds()
-    administrator("apply", "--server-side", "--filename=-", document=_list(crds))
-    names = [f"crd/{each['metadata']['name']}" for each in crds]
-    administrator("wait", "--for=condition=Established", "--timeout=60s", *names)
+    crds = _written(monitoring.crds(), tmp_path)
+    administrator.establish(crds)
     yield
-    administrator("delete", "--wait=false", *names)
+    administrator("delete", "--wait=false", f"--filename={crds}")
 
 
 @pytest.mark.usefixtures("monitored")
@@ -92,15 +91,13 @@ def test_a_restricted_namespace_takes_the_pods(helm: Helm, kubectl: Kubectl) -> 
 
 
 def test_the_notes_name_two_commands_that_work(
-    helm: Helm, control_plane: ControlPlane, kubectl: Kubectl
+    helm: Helm, control_plane: ControlPlane, kubectl: Kubectl, tmp_path: Path
 ) -> None:
     values = {"watchNamespaces": [kubectl.namespace], "crds": {"enabled": False}}
     notes = helm.notes(values, kubeconfig=control_plane.kubeconfig, namespace=kubectl.namespace)
     assert f"helm test namedqueue --namespace {kubectl.namespace}" in notes
     crds = [each for each in helm.render({"watchAllNamespaces": True}) if _is_crd(each)]
-    kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", document=_list(crds))
-    names = [f"crd/{each['metadata']['name']}" for each in crds]
-    kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    kubectl.establish(_written(crds, tmp_path))
     copied = notes[notes.index(f"kubectl apply --namespace {kubectl.namespace}") :]
     path = f"{control_plane.kubectl.parent}{os.pathsep}{os.environ['PATH']}"
     known = {**os.environ, "PATH": path, "KUBECONFIG": str(control_plane.kubeconfig)}
@@ -112,6 +109,12 @@ def test_the_notes_name_two_commands_that_work(
 
 def _is_crd(each: dict[str, Any]) -> bool:
     return bool(each["kind"] == "CustomResourceDefinition")
+
+
+def _written(items: Sequence[Mapping[str, Any]], folder: Path) -> Path:
+    path = folder / "objects.json"
+    path.write_text(json.dumps(_list(items)))
+    return path
 
 
 def _list(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -138,15 +141,19 @@ def test_the_operator_may_do_its_work_where_it_serves_and_nothing_elsewhere(
     def may(verb: str, what: str, *, where: str = kubectl.namespace) -> bool:
         return kubectl.within(where).succeeds("auth", "can-i", verb, what, f"--as={granted}")
 
-    assert may("patch", "namedqueues.namedqueue.io")
-    assert may("create", "secrets")
-    assert may("get", "secrets/anything")
+    def comes_to(verb: str, what: str, *, where: str = kubectl.namespace) -> None:
+        """Wait until it may: the API server learns of roles a moment after it took them."""
+        wait_until(lambda: may(verb, what, where=where), what=f"it may {verb} {what}")
+
+    comes_to("patch", "namedqueues.namedqueue.io")
+    comes_to("create", "secrets")
+    comes_to("get", "secrets/anything")
+    webhook = f"secrets/{granted.rpartition(':')[2]}-webhook"
+    comes_to("update", webhook, where="default")
     assert not may("delete", "secrets")
     assert not may("create", "pods/exec")
     assert not may("get", "pods/log")
     assert not may("create", "rolebindings.rbac.authorization.k8s.io")
-    webhook = f"secrets/{granted.rpartition(':')[2]}-webhook"
-    assert may("update", webhook, where="default")
     assert not may("get", "secrets/anything", where="default")
     assert not may("get", "secrets/anything", where="kube-system")
     assert not may("patch", "namedqueues.namedqueue.io", where="kube-system")

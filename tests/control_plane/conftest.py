@@ -14,7 +14,7 @@ from fixtures.brokers import VERSIONS
 from fixtures.kubernetes import ControlPlane
 from testbed import processes
 from testbed.kubectl import Kubectl
-from testbed.ports import free_port
+from testbed.ports import accepts, free_port
 from testbed.rabbitmq import Broker
 
 _CRDS = Path(__file__).parents[2] / "crds"
@@ -58,6 +58,9 @@ def operator(
         [*command, *pace, f"--namespace={prefix}*", f"--port={port}", f"--sidecar-image={SIDECAR}"],
         state,
         env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig)},
+    )
+    processes.wait_until(
+        lambda: accepts(port), what="the operator answers", watching=started, deadline=120
     )
     yield RunningOperator(prefix, started.log, f"http://127.0.0.1:{port}")
     assert started.alive, processes.tail(started)

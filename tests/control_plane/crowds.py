@@ -181,7 +181,9 @@ def operator_for(
         state,
         env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
     )
-    processes.wait_until(lambda: accepts(port), what="the operator answers", watching=started)
+    processes.wait_until(
+        lambda: accepts(port), what="the operator answers", watching=started, deadline=120
+    )
     try:
         yield Crowd(http, prefix, broker, state, f"http://127.0.0.1:{port}", cluster.audit_log)
         assert started.alive, processes.tail(started)

@@ -20,7 +20,7 @@ from testbed.kubectl import Kubectl
 from testbed.processes import wait_until
 from testbed.rabbitmq import Broker
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 @dataclass(frozen=True)

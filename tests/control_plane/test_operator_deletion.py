@@ -49,7 +49,9 @@ def test_delete_waits_for_jobs_and_says_how_many_are_left(operated: Operated) ->
     said = operated.says("Ready", "False", "JobsLeft: 3 jobs are left")
     assert f"3 in {operated.names().main}" in said["message"]
     assert "namedqueue.io/force-delete=true" in said["message"]
-    assert operated.queue()["status"]["depth"]["ready"] == 3
+    operated.eventually(
+        lambda: operated.queue()["status"]["depth"]["ready"] == 3, "the depth is told as well"
+    )
     operated.purge(operated.names().main)
     operated.gone()
     assert operated.observed().queues == ()
@@ -80,6 +82,6 @@ def test_a_namespace_goes_with_its_queues(operated: Operated) -> None:
     operated.apply("kept")
     operated.ready()
     operated.ready("kept")
-    operated.kubectl("delete", "namespace", operated.namespace, "--timeout=90s")
+    operated.kubectl("delete", "namespace", operated.namespace, "--timeout=180s")
     assert operated.observed().queues == ()
     assert operated.observed("kept").queues != ()

@@ -36,13 +36,13 @@ class Distant(Operated):
 
     def live(self) -> tuple[int, str]:
         """Ask what the kubelet asks."""
-        answer = httpx.get(f"{self.observers}/healthz/live", trust_env=False)
+        answer = httpx.get(f"{self.observers}/healthz/live", trust_env=False, timeout=30)
         return answer.status_code, answer.text
 
     def silent_watches(self, resource: str) -> float:
         """Return how many watches of a kind fell silent so far."""
         wanted = f'namedqueue_operator_silent_watches_total{{resource="{resource}"}}'
-        shown = httpx.get(f"{self.observers}/metrics", trust_env=False).text
+        shown = httpx.get(f"{self.observers}/metrics", trust_env=False, timeout=30).text
         values = [line.split()[-1] for line in shown.splitlines() if line.startswith(wanted)]
         return float(values[0]) if values else 0.0
 
@@ -94,7 +94,7 @@ def test_a_watch_that_falls_silent_is_asked_for_anew_and_missed_edits_are_acted_
 ) -> None:
     distant.apply()
     distant.ready()
-    assert distant.live() == (200, "alive\n")
+    distant.eventually(lambda: distant.live() == (200, "alive\n"), "all watches are there")
 
     distant.relay.silence()
     distant.apply(retry={"maxAttempts": 7})

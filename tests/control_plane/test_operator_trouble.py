@@ -41,13 +41,19 @@ def test_a_broker_that_hangs_is_told_of_and_delays_no_other_brokers_queues(
     try:
         operated.says("BrokerReachable", "False", "Unreachable: the management API at", "there")
         assert operated.condition("TopologyReady", "there")["status"] == "Unknown"
-        began = time.monotonic()
-        operated.apply("here")
-        operated.ready("here")
-        assert time.monotonic() - began < 15
+        # What waits for the broker that hangs does so each time; a busy machine does not.
+        assert any(_until_ready(operated, name) < 15 for name in ("here", "near", "close"))
     finally:
         frail_broker.resume()
     operated.says("Ready", "True", "Ready", "there")
+
+
+def _until_ready(operated: Operated, name: str) -> float:
+    """Make a queue; return how many seconds it took to be ready."""
+    began = time.monotonic()
+    operated.apply(name)
+    operated.ready(name)
+    return time.monotonic() - began
 
 
 def test_a_broker_that_is_gone_holds_up_a_deletion_no_longer_than_its_deadline(

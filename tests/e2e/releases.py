@@ -85,7 +85,7 @@ class Release:
 
     def deploy(self, **scaling: Any) -> None:
         """Have the workers do what the director says, also for a stream; wait until they do."""
-        worker = {"port": 8080, "path": "/jobs", "timeout": "1m", "concurrency": 5}
+        worker = {"port": 8080, "path": "/jobs", "timeout": "5m", "concurrency": 5}
         self.market.apply(
             "audit",
             type="stream",

@@ -52,6 +52,11 @@ def web(kubectl: Kubectl, namespace: str, busybox: str) -> str:
     }
     kubectl.apply(pods.deployment("web", spec), pods.service("web", 80, 8080))
     kubectl("rollout", "status", "deployment/web", "--timeout=120s")
+    inside = ("exec", "deployment/web", "--container=server", "--")
+    wait_until(
+        lambda: kubectl.succeeds(*inside, "wget", "-T", "5", "-qO-", "http://web"),
+        what="the Service leads to the pod",
+    )
     return "web"
 
 
@@ -164,12 +169,16 @@ def test_the_api_server_asks_a_webhook_in_a_pod(
     kubectl.apply(pods.deployment("refuser", spec), pods.service("refuser", 443, 8443))
     kubectl("rollout", "status", "deployment/refuser", "--timeout=120s")
 
+    def in_force() -> bool:
+        try:
+            kubectl("create", "configmap", "unwanted", "--dry-run=server")
+        except TestbedError as refusal:
+            return "the pod does not want it" in str(refusal)
+        return False
+
     kubectl.apply(_webhook(namespace, authority))
     try:
-        wait_until(
-            lambda: not kubectl.succeeds("create", "configmap", "unwanted", "--dry-run=server"),
-            what="the webhook is in force",
-        )
+        wait_until(in_force, what="the webhook is in force")
         unwanted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "unwanted"}}
         assert "the pod does not want it" in kubectl.refusal(unwanted)
         assert "refused" in kubectl("logs", "deployment/refuser")

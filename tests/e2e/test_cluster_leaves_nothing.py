@@ -15,6 +15,8 @@ from testbed.localcluster import images, provider
 from testbed.localcluster.blueprint import Blueprint
 from testbed.processes import run, wait_until
 
+pytestmark = pytest.mark.timeout(900)  # each starts clusters of its own
+
 _COMMAND = Path(__file__).parents[2] / "hack" / "cluster"
 
 

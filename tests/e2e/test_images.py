@@ -173,7 +173,7 @@ def test_pods_of_the_images_run_restricted(
         kubectl.apply(pods.pod(image.target, {"containers": [container], "restartPolicy": "Never"}))
     for image, _, expected in cases:
         phase = "--for=jsonpath={.status.phase}=Succeeded"
-        kubectl("wait", f"pod/{image.target}", phase, "--timeout=60s")
+        kubectl("wait", f"pod/{image.target}", phase, "--timeout=120s")
         assert re.fullmatch(expected, kubectl("logs", image.target).strip())
 
 

@@ -8,7 +8,7 @@ from fixtures.operators import Market
 
 def test_the_pod_that_works_stays_when_idle_ones_go(market: Market) -> None:
     market.apply(
-        worker={"port": 8080, "path": "/jobs", "timeout": "2m", "concurrency": 1}
+        worker={"port": 8080, "path": "/jobs", "timeout": "5m", "concurrency": 1}
         | {"template": market.template()},
         scaling={"maxReplicas": 3, "messagesPerReplica": 1, "pollInterval": "1s"}
         | {"cooldown": "3s", "scaleDown": {"stabilization": "0s", "maxStep": "100%"}},

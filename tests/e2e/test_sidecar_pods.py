@@ -112,7 +112,7 @@ def test_a_pod_is_not_ready_before_its_app_answers_and_no_attempt_is_used(shop: 
 def test_a_pod_deleted_under_load_loses_nothing_and_counts_no_attempt(shop: Shop) -> None:
     """One job outlasts the drain of its pod and is handed back; the others end where they began."""
     shop.declare(concurrency=10)
-    shop.start("first", "--grace=10", terminationGracePeriodSeconds=60)
+    shop.start("first", "--grace=20", terminationGracePeriodSeconds=60)
     release = threading.Event()
     sent = [f"job {number}" for number in range(scaled(2000))]
 
@@ -201,7 +201,11 @@ def test_a_rotated_secret_is_used_from_the_next_connection_on(shop: Shop) -> Non
     shop.sync("worker")
     mounted = ["exec", "worker", "--container=namedqueue", "--"]
     read = ["cat", "/etc/namedqueue/broker/password"]
-    wait_until(lambda: shop.kubectl(*mounted, *read) == "after", what="the Secret is mounted")
+    wait_until(
+        lambda: shop.kubectl(*mounted, *read) == "after",
+        what="the Secret is mounted",
+        deadline=150,  # at the latest when the kubelet looks by itself
+    )
     shop.enqueue("worker", "between")
     broker.api("PUT", user, {"password": "after", "tags": ""})
     wait_until(lambda: len(_connections(shop)) == 2, what="the broker lists both connections")

@@ -12,7 +12,7 @@ from fixtures.operators import Market
 from fixtures.scale import scaled
 
 _PATIENCE = "--timeout=120s"
-_WORKER = {"port": 8080, "path": "/jobs", "timeout": "1m", "concurrency": 5}
+_WORKER = {"port": 8080, "path": "/jobs", "timeout": "5m", "concurrency": 5}
 
 
 def _asking(document: dict[str, Any], **queues: str) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from testbed import processes
 from testbed.ports import accepts, free_ports
 from testbed.processes import wait_until
 
-CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-WRITER = Path(__file__).with_name("slow_writer.py")
+CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+WRITER = str(Path(__file__).with_name("slow_writer.py"))
 HOSTS = ("127.0.0.2", "127.0.0.3")
 ROWS, TASKS = 400, 4
 

@@ -98,11 +98,13 @@ async def test_a_batch_is_settled_only_after_its_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit is held up; meanwhile nothing is confirmed and nothing is given out."""
-    may_commit = threading.Event()
+    commits_first, may_commit = threading.Event(), threading.Event()
     commits: list[int] = []
     apply = SqliteStorage._apply
 
     def held_up(storage: SqliteStorage, batch: Batch) -> None:
+        if batch.added:
+            commits_first.set()
         may_commit.wait(60)
         apply(storage, batch)
         commits.append(len(batch.added))
@@ -114,7 +116,7 @@ async def test_a_batch_is_settled_only_after_its_commit(
         monkeypatch.setattr(SqliteStorage, "_apply", held_up)
         settled: list[Verdict] = []
         broker.publish([Main(QUEUE, job())], settled.extend)
-        await asyncio.sleep(0.05)
+        await eventually(commits_first.is_set, "the first one's commit has begun")
         for _ in range(500):
             broker.publish([Main(QUEUE, job())], settled.extend)
             await asyncio.sleep(0)

@@ -10,7 +10,7 @@ from fixtures.punctual import check_lateness
     [
         ([[0.1, 0.2]], None),
         ([[0.1, 2.0], [0.1, 0.2]], None),
-        ([[0.4], [0.4], [0.4], [0.4]], "late by 0.400, 0.400, 0.400, 0.400 s, each time"),
+        ([[0.4]] * 8, f"late by {', '.join(['0.400'] * 8)} s, each time"),
         ([[-0.1, 0.2]], "early by 0.100 s"),
         ([[2.0], [-0.1]], "early by 0.100 s"),
     ],

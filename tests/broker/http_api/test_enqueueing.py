@@ -86,7 +86,7 @@ async def test_the_answer_comes_after_the_confirm(idle: Stage) -> None:
 
 
 async def test_a_delayed_job_waits_and_then_comes(working: Stage) -> None:
-    assert (await working.api.post(MESSAGES, b"late", NQ_Delay="1s")).status == 202
+    assert (await working.api.post(MESSAGES, b"late", NQ_Delay="5s")).status == 202
     assert (await depth(working)).waiting == 1
     assert working.app.got == []
     [job] = await working.app.jobs(1)

@@ -28,7 +28,7 @@ async def test_push_and_pull_share_a_queue_and_every_job_ends_once(scene: Stage)
 
     async def puller(name: str) -> None:
         while not over:
-            for item in await lease(scene, max=3, wait="500ms", visibility="5s", worker=name):
+            for item in await lease(scene, max=3, wait="500ms", visibility="30s", worker=name):
                 if name == "rejecter":
                     rejected.append(item["id"])
                     assert (await finish(scene, item, "reject")).status == 200
@@ -68,7 +68,7 @@ async def test_jobs_behind_a_slow_worker_are_finished_by_an_idle_one(
     scene: Stage, another_client: Place
 ) -> None:
     async with stage(broker=await another_client()) as other:
-        slow = scene.queue(worker_concurrency=1)
+        slow = scene.queue(worker_concurrency=1, worker_timeout="5m")
         await scene.apply(slow)
         scene.app.open.clear()
         await enqueue(scene, 200)
@@ -83,7 +83,7 @@ async def test_jobs_behind_a_slow_worker_are_finished_by_an_idle_one(
 
 
 async def test_jobs_behind_a_slow_worker_are_finished_by_one_that_pulls(scene: Stage) -> None:
-    await scene.apply(scene.queue(worker_concurrency=1))
+    await scene.apply(scene.queue(worker_concurrency=1, worker_timeout="5m"))
     scene.app.open.clear()
     await enqueue(scene, 50)
     await scene.app.jobs(1)

@@ -63,12 +63,12 @@ async def test_the_answer_comes_when_the_job_is_safe_and_is_the_same_for_whoever
     mute: tuple[Stage, Mute],
 ) -> None:
     scene, broker = mute
-    item = await lease_one(scene, visibility="100ms")
+    item = await lease_one(scene, visibility="3s")
     nacking = asyncio.create_task(finish(scene, item, "nack"))
     await eventually(lambda: bool(broker.unsaid), "the retry is on its way")
     rejecting = asyncio.create_task(finish(scene, item, "reject"))
     assert (await finish(scene, item, "extend")).code == "LEASE_FINISHED"
-    await asyncio.sleep(0.2)  # past the visibility, which no longer counts
+    await asyncio.sleep(3.2)  # past the visibility, which no longer counts
     assert not nacking.done()
     assert not rejecting.done()
     assert await scene.plane.broker.depth(KEY) == Depth(0, 1, 0, 0)

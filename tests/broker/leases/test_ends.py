@@ -127,7 +127,7 @@ async def test_a_lease_that_runs_out_comes_back_counted_as_a_timeout(pulled: Sta
 
 async def test_a_lease_that_is_extended_runs_on(pulled: Stage) -> None:
     await enqueue(pulled, 1)
-    item = await lease_one(pulled, visibility="1s")
+    item = await lease_one(pulled, visibility="30s")
     extended = await finish(pulled, item, "extend", visibility="10m")
     assert extended.json["decision"] == "extend"
     assert extended.json["until"] > item["until"]

@@ -101,9 +101,11 @@ async def eventually(condition: Callable[[], bool], what: str, within: float = D
         await asyncio.sleep(0.01)
 
 
-async def answer(ask: Callable[[], Awaitable[T]], wanted: Callable[[T], bool]) -> T:
+async def answer(
+    ask: Callable[[], Awaitable[T]], wanted: Callable[[T], bool], within: float = DEADLINE
+) -> T:
     """Ask again and again until the answer is as wanted, and return it."""
-    ends = time.monotonic() + DEADLINE
+    ends = time.monotonic() + within
     while not wanted(got := await ask()):
         assert time.monotonic() < ends, f"the last answer was {got}"
         await asyncio.sleep(0.05)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from broker.port.play import (
+    DEADLINE,
     Hands,
     bury_all,
     bury_at_once,
@@ -28,6 +29,8 @@ from namedqueue_sidecar.redriving.wishes import Wish
 
 REASON = DeadLetter("HTTP_422", "no")
 NOW = 1_800_000_000_000
+TRIES = 4
+"""A wrong rate is wrong each time; a busy machine is not."""
 
 
 async def pages(letters: DeadLetters, limit: int) -> list[list[DeadLetterRecord]]:
@@ -144,7 +147,7 @@ async def test_a_redrive_into_a_full_queue_loses_and_doubles_nothing(
     sent = await bury_at_once(broker_under_test, queue, 50)
     letters = broker_under_test.dead_letters(queue)
     run = Run("fix", Wish(), most_ready=3)
-    await run.go(letters, patience=10)
+    await run.go(letters, patience=DEADLINE)
     assert (run.phase, run.redriven) == (Phase.STOPPED, 3)
     left = await ids(letters)
     hands = Hands()
@@ -162,7 +165,7 @@ async def test_a_redrive_that_is_cut_short_and_resumed_sends_each_job_once(
     sent = await bury_at_once(broker_under_test, queue, 300)
     redriver = await another_client()
     run = Run("fix", Wish(rate_per_second=30))
-    going = asyncio.ensure_future(run.go(redriver.dead_letters(queue), patience=10))
+    going = asyncio.ensure_future(run.go(redriver.dead_letters(queue), patience=DEADLINE))
     await eventually(lambda: run.redriven >= 10 * moments, "the redrive is under way")
     going.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -199,7 +202,7 @@ async def test_a_redrive_ends_when_its_jobs_come_straight_back(broker_under_test
     await bury_at_once(broker_under_test, queue, 300)
     failing = Failing(broker_under_test, queue)
     run = Run("fix", Wish(rate_per_second=50, abort_after_failures=20))
-    await run.go(broker_under_test.dead_letters(queue), patience=10)
+    await run.go(broker_under_test.dead_letters(queue), patience=DEADLINE)
     assert run.phase is Phase.ABORTED
     assert 20 <= run.failed <= run.redriven < 300
     await eventually(lambda: failing.failed == run.redriven, "all that were sent have failed")
@@ -231,13 +234,23 @@ class Failing:
 async def test_a_redrive_keeps_its_rate(broker_under_test: Broker, rate: int) -> None:
     queue = await declare(broker_under_test)
     jobs = 4 * rate
-    await bury_at_once(broker_under_test, queue, jobs)
     hands = Hands()
     subscription = broker_under_test.subscribe(queue, hands, prefetch=jobs)
-    await Run("fix", Wish(rate_per_second=rate)).go(broker_under_test.dead_letters(queue), 10)
-    await hands.hold(jobs)
-    took = max(hands.at.values()) - min(hands.at.values())
-    assert (jobs - 1) / took == pytest.approx(rate, rel=0.1)
+    letters = broker_under_test.dead_letters(queue)
+
+    async def measured() -> float:
+        await bury_at_once(broker_under_test, queue, jobs)
+        await Run("fix", Wish(rate_per_second=rate)).go(letters, patience=DEADLINE)
+        await hands.hold(jobs)
+        took = max(hands.at.values()) - min(hands.at.values())
+        subscription.ack(hands.take())
+        hands.at.clear()
+        return (jobs - 1) / took
+
+    tries = [await measured()]
+    while tries[-1] != pytest.approx(rate, rel=0.1):
+        assert len(tries) < TRIES, f"{tries} jobs a second"
+        tries.append(await measured())
     await subscription.close()
 
 
@@ -247,7 +260,7 @@ async def test_a_dry_run_counts_and_touches_nothing(broker_under_test: Broker) -
     await bury_all(broker_under_test, queue, *sent)
     letters = broker_under_test.dead_letters(queue)
     run = Run("fix", Wish(reason="HTTP_422", dry_run=True))
-    await run.go(letters, patience=10)
+    await run.go(letters, patience=DEADLINE)
     assert (run.matched, run.redriven, run.phase) == (2, 0, Phase.SUCCEEDED)
     assert await ids(letters) == [record.job.id for record in sent]
 

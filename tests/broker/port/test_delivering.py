@@ -100,6 +100,7 @@ async def test_the_prefetch_changes_while_jobs_are_held(broker_under_test: Broke
     await asyncio.sleep(QUIET)
     assert len(hands.held) == 12
     subscription.set_prefetch(4)
+    await answer(lambda: broker_under_test.consumers(queue), lambda count: count < 2)
     await asyncio.sleep(QUIET)
     assert len(hands.held) == 12
     subscription.ack(hands.take())
@@ -174,6 +175,7 @@ async def test_two_subscribers_share_the_jobs_without_doubling_one(
     other = await another_client()
     first = broker_under_test.subscribe(queue, one, prefetch=5)
     second = other.subscribe(queue, two, prefetch=5)
+    await answer(lambda: broker_under_test.consumers(queue), lambda count: count == 2)
     jobs = [job() for _ in range(100)]
     await enqueue(broker_under_test, queue, *jobs)
 

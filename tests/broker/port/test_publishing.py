@@ -210,7 +210,7 @@ async def test_depth_counts_jobs_where_they_are(broker_under_test: Broker) -> No
     hands = Hands()
     subscription = broker_under_test.subscribe(queue, hands, prefetch=1)
     await hands.hold(1)
-    assert await publish(broker_under_test, Main(queue, job(), 8000)) == [Verdict.CONFIRMED]
+    assert await publish(broker_under_test, Main(queue, job(), 15_000)) == [Verdict.CONFIRMED]
     await bury_all(broker_under_test, queue, letter(), letter())
     await answer(lambda: broker_under_test.depth(queue), lambda depth: depth == (2, 1, 1, 2))
     await subscription.close()

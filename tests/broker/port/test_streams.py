@@ -216,6 +216,7 @@ async def test_a_stream_without_messages_can_be_read_from_anywhere(
     assert [await log.seek("audit", position) for position in positions] == [0, 0, 0, 0]
     all_eyes = [Eyes(log, position) for position in (End.FIRST, End.LAST, 0)]
     await asyncio.sleep(QUIET)
+    assert await log.span() == (0, 0)  # as long a way to the broker as theirs, begun later
     await enqueue(broker_under_test, queue, *messages(3))
     for eyes in all_eyes:
         await eyes.see(3)
@@ -281,8 +282,7 @@ async def test_the_depth_of_a_stream_is_what_its_log_holds(broker_under_test: Br
     await enqueue(broker_under_test, queue, *messages(20))
     eyes = Eyes(broker_under_test.log(queue), End.FIRST)
     await eyes.see(20)
-    depth = await answer(lambda: broker_under_test.depth(queue), lambda it: bool(it and it.ready))
-    assert depth == (20, 0, 0, 0)
+    await answer(lambda: broker_under_test.depth(queue), lambda depth: depth == (20, 0, 0, 0))
 
 
 async def test_the_span_of_a_stream_is_from_its_oldest_message_to_the_next(
@@ -312,10 +312,11 @@ async def test_what_is_past_the_retention_is_gone_and_readers_go_on(
     oldest, following = await log.span()
     old = Eyes(log, 0)
     await eventually(lambda: old.numbers[-1:] == [count - 1], "it was read to its end")
-    assert (old.offsets[0], old.offsets[-1] + 1) == (oldest, following)
+    assert oldest <= old.offsets[0] <= (await log.span())[0]
+    assert old.offsets[-1] + 1 == following
     assert old.numbers == list(range(old.numbers[0], count))
     assert old.numbers[0] > 0
-    assert await log.seek("audit", 0) == oldest
+    assert old.offsets[0] <= await log.seek("audit", 0) <= (await log.span())[0]
     slow.reading.done(10_000)
     await eventually(lambda: slow.numbers[-1] == count - 1, "the slow one came to the end")
     assert slow.numbers == sorted(set(slow.numbers))
