@@ -113,6 +113,7 @@ class Plane:
                 del self._leases[key]
             self.queues[key], self._intakes[key] = queue, intake
             if key in self._leases:
+                self._guards.of(key, queue.spec.idempotency)
                 self._leases[key].update(queue)
             await self._work_off(key, queue, wanted=work and key not in only_produced)
             if queue.spec.idempotency is None:

@@ -17,10 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from namedqueue.api.namedqueue import Ephemeral
-from namedqueue_sidecar import manifests
+from namedqueue_sidecar import looping, manifests
 from namedqueue_sidecar.api.server import Server
 from namedqueue_sidecar.bindings import Bindings
 from namedqueue_sidecar.brokers.port import Broker, QueueKey
@@ -56,7 +54,7 @@ def main() -> int:
     except (OSError, ValueError) as error:
         print(f"namedqueue_sidecar: {error}", file=sys.stderr)  # noqa: T201
         return 2
-    uvloop.run(_run(options, given, mounted, store))
+    looping.run(_run(options, given, mounted, store))
     return 0
 
 

@@ -247,6 +247,17 @@ async def test_a_leased_job_that_fails_is_leased_again(pulled: Stage) -> None:
     await eventually_state(pulled, "a", State.DEAD_LETTERED)
 
 
+async def test_leases_follow_a_manifest_that_finds_the_key_elsewhere(pulled: Stage) -> None:
+    await send(pulled, "a")
+    [first] = await lease(pulled)
+    await pulled.api.post(f"{LEASES}/{first['lease']}", {"outcome": "ack"})
+    elsewhere = {"key": "body.group", "ttl": "1h"}
+    await pulled.apply(pulled.queue(idempotency=elsewhere, retry=QUICK, worker=False))
+    await send(pulled, "b")
+    [second] = await lease(pulled)
+    assert (first["idempotencyKey"], second["idempotencyKey"]) == ("a", "1")
+
+
 async def test_a_drained_lease_gives_its_key_back(pulled: Stage) -> None:
     await send(pulled, "a")
     [_] = await lease(pulled)

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -17,17 +19,24 @@ from prometheus_client import REGISTRY
 from broker.port.play import (
     Hands,
     answer,
+    bury_at_once,
     declare,
     enqueue,
     eventually,
     job,
     now_ms,
     publish,
+    redrive,
 )
+from namedqueue.deadletters import redriven
 from namedqueue.topology.names import TOPICS, Names
 from namedqueue_sidecar.brokers.port import Main, QueueKey, Verdict
+from namedqueue_sidecar.brokers.rabbitmq import connection
 from namedqueue_sidecar.brokers.rabbitmq.broker import RabbitMQBroker
 from namedqueue_sidecar.brokers.rabbitmq.credentials import Credentials
+from namedqueue_sidecar.brokers.rabbitmq.messages import Address, Outgoing
+from namedqueue_sidecar.brokers.rabbitmq.transit import in_transit
+from namedqueue_sidecar.brokers.rabbitmq.walking import Walk, walking
 from testbed.rabbitmq import Broker
 
 NAMES = Names("shop", "orders")
@@ -104,6 +113,38 @@ async def test_a_lost_connection_is_told_once_and_deliveries_begin_again(
     await enqueue_when_possible(client, queue)
     await eventually(lambda: len(hands.came) == 21, "work goes on")
     assert hands.losses == 1
+
+
+async def test_deliveries_begin_again_after_a_broker_that_fell_silent(
+    private_broker: Broker, open_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "HEARTBEAT", 1)
+    client = await open_client(private_broker, "/", watch=0.5)
+    queue, hands = await declare(client), Hands()
+    client.subscribe(queue, hands, prefetch=10)
+    await enqueue(client, queue, job())
+    await hands.hold(1)
+    before = connections_lost()
+    await asyncio.to_thread(private_broker.pause)
+    try:
+        await eventually(lambda: connections_lost() >= before + 2, "the silence is noticed")
+    finally:
+        await asyncio.to_thread(private_broker.resume)
+    await eventually(lambda: hands.losses == 1, "the loss is known")
+    sent = await enqueue_when_possible(client, queue)
+    await eventually(lambda: sent in hands.ids, "deliveries begin again")
+
+
+async def test_a_subscription_whose_connection_went_while_it_ended_is_forgotten(
+    client: RabbitMQBroker, broker: Broker, vhost: str
+) -> None:
+    subscription = client.subscribe(await declare(client), Hands(), prefetch=1)
+    await eventually(lambda: subscription._hold is not None, "it began")
+    await subscription.stop()
+    await ended_connections(broker, vhost)
+    await eventually(subscription._keeper.done, "it ended with its connection")
+    await subscription.close()
+    assert client._subscriptions == {}
 
 
 async def enqueue_when_possible(client: RabbitMQBroker, queue: QueueKey) -> str:
@@ -224,6 +265,38 @@ async def test_a_consumer_that_the_broker_forgot_is_noticed(
     await eventually(lambda: hands.losses == 1, "the watchdog noticed")
     await enqueue(client, queue, job())
     await hands.hold(1)
+
+
+NOT_UTF_8 = b"\x02\xff\xfe"
+TOO_LATE = struct.pack(">Q", 1_763_460_000_000_000_000)
+TOO_DEEP = reduce(
+    lambda inner, _: b"A" + struct.pack(">I", len(inner)) + inner, range(2000), b"t\x01"
+)
+
+
+@pytest.mark.parametrize(
+    ("flag", "written"),
+    [
+        (15, NOT_UTF_8),
+        (7, NOT_UTF_8),
+        (6, TOO_LATE),
+        (13, struct.pack(">I", 8) + NOT_UTF_8 + b"I\0\0\0\1"),
+        (13, struct.pack(">I", 11) + b"\x01aT" + TOO_LATE),
+        (13, struct.pack(">I", 2 + len(TOO_DEEP)) + b"\x01a" + TOO_DEEP),
+    ],
+    ids=["type", "id", "time", "name of a header", "time in a header", "depth"],
+)
+async def test_what_a_stranger_wrote_against_the_rules_is_a_job_like_any(
+    client: RabbitMQBroker, flag: int, written: bytes
+) -> None:
+    queue, hands = await declare(client), Hands()
+    client.subscribe(queue, hands, prefetch=10)
+    header = struct.pack(">HHQH", 60, 0, 2, 1 << flag) + written
+    client._publisher.send([Outgoing(Address(NAMES.main_exchange, ""), "", header, b"{}")], print)
+    [came] = await hands.hold(1)
+    await enqueue(client, queue, came.job._replace(attempt=2))
+    await hands.hold(2)
+    assert hands.losses == 0
 
 
 async def test_jobs_of_strangers_are_attempt_one_and_lose_what_steers_a_broker(
@@ -402,3 +475,48 @@ async def test_without_a_management_address_a_queue_still_has_all_its_stages(
     assert await publish(client, Main(queue, job(), 250)) == [Verdict.CONFIRMED]
     await hands.hold(1)
     await client.close()
+
+
+def over_letters(node: Broker, vhost: str, window: int = 100) -> AbstractAsyncContextManager[Walk]:
+    """Walk over the dead letters as a redrive does."""
+    credentials = Credentials.from_url(node.amqp_url(vhost))
+    return walking(
+        lambda: credentials, vhost, NAMES.dead_letters, "orders", window=window, steady=True
+    )
+
+
+async def test_a_walk_whose_letters_do_not_come_is_no_short_walk(
+    client: RabbitMQBroker, broker: Broker, vhost: str
+) -> None:
+    queue = await declare(client)
+    await bury_at_once(client, queue, 10)
+    async with over_letters(broker, vhost, window=2) as walk:
+        letters = walk.letters()
+        first = await anext(letters)
+        for tag in tuple(walk._channel.consumers):  # as a broker does to a consumer that is slow
+            await walk._channel.basic_cancel(tag)
+        await walk.remove(first)
+        await anext(letters)
+        with pytest.raises(ConnectionError, match="no more dead letters of orders"):
+            await anext(letters)
+
+
+async def test_a_letter_whose_removal_was_forgotten_is_not_sent_by_another_redrive(
+    client: RabbitMQBroker, broker: Broker, vhost: str
+) -> None:
+    queue = await declare(client)
+    sent = await bury_at_once(client, queue, 5)
+    credentials = Credentials.from_url(broker.amqp_url(vhost))
+    async with in_transit(lambda: credentials, vhost, queue, "killed", 10) as transit:
+        async with over_letters(broker, vhost) as walk:
+            letters = [letter async for letter in walk.letters()]
+            await transit.put([(each.key, redriven(each.record.job, "killed")) for each in letters])
+        await transit.count()
+        transit.let_go(transit.waiting)
+    assert await redrive(client.dead_letters(queue), name="another") == 0
+    assert await client.dead_letters(queue).browse(None, 1) == ([], None)
+    hands = Hands()
+    subscription = client.subscribe(queue, hands, prefetch=100)
+    await hands.hold(5)
+    assert sorted(hands.ids) == sorted(sent)
+    await subscription.close()

@@ -251,6 +251,22 @@ async def test_a_filter_lets_only_its_topics_through_and_the_cursor_goes_past_th
     assert stand.app.offsets("all") == [0, 1, 2, 3, 4, 5]
 
 
+async def test_a_filter_holds_for_what_came_after_a_seek_while_the_app_was_at_work(
+    set_up: SetUp,
+) -> None:
+    stand = await set_up({"group": "audit", "filter": "order/eu/#"})
+    topics = ["order/eu/new", "order/us/new", "order/eu/old"]
+    stand.app.may_answer.clear()
+    await enqueue(stand.broker, stand.queue, *(job(b"{}", topic=topic) for topic in topics))
+    await stand.app.sees("audit", 0)
+    await stand.broker.log(stand.queue).seek("audit", 1)
+    group = stand.worker.groups["audit"]
+    await eventually(lambda: [each.offset for each in group._entries] == [1, 2], "they came")
+    stand.app.may_answer.set()
+    await stand.cursor(3)
+    assert stand.app.offsets() == [0, 2]
+
+
 async def test_a_payload_that_violates_the_schema_never_reaches_the_app(set_up: SetUp) -> None:
     schema = {"type": "object", "required": ["order"]}
     stand = await set_up({"group": "audit", "onError": "skip"}, schema=schema)

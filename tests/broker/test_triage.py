@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,7 @@ async def test_a_piece_of_the_payload_leads_to_its_letters(desk: Stage) -> None:
         *(f"{LETTERS}?{name}=%00" for name in ("reason", "group", "text")),
         *(f"{LETTERS}/a%00b", f"{LETTERS}/groups?reason=%00", f"{LETTERS}?contains="),
         *(f"{LETTERS}/groups?contains=a", f"{LETTERS}?contains={'a' * 1025}"),
+        *(f"{LETTERS}?after={'1' * digits}" for digits in (19, 5000)),
     ],
 )
 async def test_a_search_that_cannot_be_is_refused_and_the_store_stays(
@@ -229,3 +231,22 @@ async def test_a_letter_that_is_met_twice_has_one_record_and_keeps_its_state(
         Review.PENDING,
         Review.PENDING,
     ]
+
+
+@pytest.mark.parametrize("state", [Review.CLOSED, Review.REPLAYED])
+async def test_a_job_that_fails_again_after_its_letter_was_done_with_has_a_record_again(
+    store: Database, state: Review
+) -> None:
+    kept = Letters(store, NAMESPACE, "orders")
+    [first] = records(1)
+    later = first._replace(record=replace(first.record, dead_lettered_at=NOW + 1))
+    await kept.write([first])
+    [pending] = (await kept.page(Search(), 0, 10)).records
+    assert await kept.review(pending.number, state)
+    await kept.write([first])
+    assert await kept.count_open() == 0
+    for _ in range(2):
+        await kept.write([later])
+        assert await kept.count_open() == 1
+    [done_with] = (await kept.page(Search(states=frozenset({state})), 0, 10)).records
+    assert done_with.number == pending.number

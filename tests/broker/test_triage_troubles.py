@@ -50,6 +50,23 @@ async def test_a_broker_that_is_killed_ends_a_redrive_with_a_sentence_and_loses_
         await subscription.close()
 
 
+@pytest.mark.parametrize("broker_version", VERSIONS[-1:], indirect=True)
+async def test_what_is_not_on_the_broker_is_unavailable_and_no_fault(
+    broker: Broker, vhost: str
+) -> None:
+    client = rabbitmq_client(broker, vhost)
+    await client.open()
+    async with stage(broker=client) as scene:
+        stream = scene.queue("audit", worker=False, type="stream")
+        await scene.apply(scene.queue(worker=False), stream)
+        for queue in scene.plane.queues:
+            await client.undeclare(queue)
+        for path in (LETTERS, f"{LETTERS}/groups", f"{LETTERS}/1", "/v1/streams/audit"):
+            missing = await scene.api.get(path)
+            assert (missing.status, missing.code) == (503, "BROKER_UNAVAILABLE"), path
+            assert "the operator makes" in missing.json["detail"]
+
+
 def under_way(scene: Stage) -> int:
     run = scene.plane.redrives.latest(QUEUE)
     return 0 if run is None else run.redriven

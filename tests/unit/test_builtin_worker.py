@@ -1,7 +1,7 @@
 """The worker of a durable queue on the builtin broker, with an app that answers as it is told."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,9 +22,10 @@ from fixtures.builtin import opened
 from namedqueue.outcomes import Answer
 from namedqueue_sidecar.app.port import Call, Done
 from namedqueue_sidecar.brokers.builtin import BuiltinBroker
-from namedqueue_sidecar.brokers.port import Main, Verdict
+from namedqueue_sidecar.brokers.port import Main, Publication, Settled, Verdict
 from namedqueue_sidecar.consuming import durable
 from namedqueue_sidecar.consuming.durable import DurableWorker
+from namedqueue_sidecar.consuming.outbox import Outbox
 from namedqueue_sidecar.consuming.workplace import Workplace
 
 OK, FAILED, WRONG = Answer(200), Answer(500), Answer(422)
@@ -82,6 +83,32 @@ async def test_a_job_is_retried_dead_lettered_redriven_and_done() -> None:
         await answer(lambda: broker.depth(QUEUE), lambda depth: depth == (0, 0, 0, 0))
         await eventually(lambda: len(app.calls) == 4, "the app was called once more")
         assert {call.body for call in app.calls} == {b"payload"}
+
+
+async def test_what_a_drain_handed_back_is_not_published_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused: list[Publication] = []
+
+    def refuse(batch: Sequence[Publication], settled: Settled) -> None:
+        refused.extend(batch)
+        settled([Verdict.UNKNOWN] * len(batch))
+
+    app = Told(lambda _: FAILED)
+    app.may_answer.clear()
+    async with opened() as broker:
+        async with working(broker, app) as worker:
+            await enqueue(broker, QUEUE, job())
+            await eventually(lambda: len(app.calls) == 1, "the app has it")
+            with monkeypatch.context() as refusing:
+                refusing.setattr(broker, "publish", refuse)
+                app.may_answer.set()
+                await eventually(lambda: bool(refused), "its retry does not arrive")
+                await worker.drain(patience=0)
+        outbox = worker._onward._outbox
+        assert isinstance(outbox, Outbox)
+        await eventually(lambda: len(outbox) == 0, "nobody tries any more")
+        assert await broker.depth(QUEUE) == (1, 0, 0, 0)
 
 
 async def test_a_retry_without_delay_does_not_wait_for_room_in_a_full_queue(

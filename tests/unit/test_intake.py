@@ -221,11 +221,21 @@ def test_lines_and_an_array_say_the_same(kind: str) -> None:
 
 def test_one_bad_entry_fails_alone() -> None:
     lines = [b'{"payload":1}', b"{", b'{"paylod":1}', b"[1]", b'{"id":"x"}', b"NaN", b"\xff\xfe"]
-    lines += [b'{"payload":NaN}', b'{"payload":1e999}', b'{"payload":"\\ud800"}', b'{"payload":2}']
+    lines += [b'{"payload":NaN}', b'{"payload":"\\ud800"}', b'{"payload":"\xff"}', b'{"payload":2}']
     found = read_all(b"\n".join(lines), content_type="application/x-ndjson")
     good = [index for index, each in enumerate(found) if not isinstance(each, Problem)]
     assert good == [0, len(lines) - 1]
     assert all(each.status == 400 for each in found if isinstance(each, Problem))
+
+
+def test_the_payload_of_a_line_is_passed_on_byte_for_byte() -> None:
+    payload = (
+        b'{ "n":1.50, "big": 123456789012345678901234567890, "far": 1e999,"\xc3\xa9":"\\u00e9"}'
+    )
+    (read,) = entries(
+        {"content-type": "application/x-ndjson"}, b'{"key":"k","payload":%b}' % payload
+    )
+    assert read()[1] == payload
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"1", b"[", b"[1", b"null", b"[" * 100_000])

@@ -23,6 +23,13 @@ def test_a_queue_without_a_schema_takes_anything() -> None:
     assert validator(None)(job(b"\xff")) is None
 
 
+@pytest.mark.parametrize("depth", [255, 256, 1000, 5000])
+def test_a_payload_of_any_depth_has_a_problem_and_raises_nothing(depth: int) -> None:
+    problem = validator(SCHEMA)(job(b"[" * depth + b"]" * depth))
+    assert problem is not None
+    assert "payload" in problem
+
+
 def test_a_payload_that_satisfies_the_schema_has_no_problem() -> None:
     assert validator(SCHEMA)(job(b'{"order": "A-1"}')) is None
 

@@ -13,6 +13,7 @@ from aiohttp import http_exceptions, web
 from namedqueue_sidecar.api.exchange import Request, Response, problem_response, reply
 from namedqueue_sidecar.api.openapi import document
 from namedqueue_sidecar.api.routes import OBSERVATION_ROUTES, ROUTES, Route, Table
+from namedqueue_sidecar.brokers.port import Missing
 from namedqueue_sidecar.intake.problems import Problem, invalid, too_large, unavailable
 from namedqueue_sidecar.plane import Plane
 
@@ -90,6 +91,8 @@ class Server:
             return await call
         except Problem as problem:
             return problem_response(problem)
+        except Missing as missing:
+            return problem_response(unavailable(str(missing)))
         except (ConnectionError, TimeoutError) as error:
             _log.warning("the broker is away: %s", error, extra={"action": "call"})
             return problem_response(unavailable("the broker is away; send it again"))

@@ -1,5 +1,6 @@
 """Triage with a store: search, groups by cause, and how far people are with each dead letter."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,14 +18,14 @@ GROUPED: Final = ("reason", "state", "group", "text", "since", "until")
 SEARCHES: Final = (*GROUPED, "contains")
 LONGEST_PIECE: Final = 1024
 _STATES: Final = tuple(state.value for state in Review)
-_LARGEST_CURSOR: Final = 10**18
+_CURSOR: Final = re.compile(r"[0-9]{1,18}")
 _BY_PEOPLE: Final = (Review.PENDING, Review.REVIEWED, Review.CLOSED)
 
 
 async def page(records: Letters, query: Mapping[str, str], limit: int) -> Response:
     """Return a page of records, oldest first; by default of those that can be redriven."""
     search, after = _search(query), query.get("after", "0")
-    if not (after.isascii() and after.isdigit() and int(after) < _LARGEST_CURSOR):
+    if not _CURSOR.fullmatch(after):
         raise invalid("after is not a cursor; take `next` of the page before")
     with asking():
         found, following = await records.page(search, int(after), limit)

@@ -137,6 +137,10 @@ class Busy(Exception):  # noqa: N818  # not an error: it can be had later
     """Another redrive of the queue is under way."""
 
 
+class Missing(LookupError):  # noqa: N818  # not an error: it can be had later
+    """The broker has not, or not yet, what a manifest says; its text says what."""
+
+
 class Course(Protocol):
     """How a redrive shall go, and who is told how it goes."""
 

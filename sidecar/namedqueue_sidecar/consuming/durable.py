@@ -94,6 +94,7 @@ class DurableWorker:
         self._alarm.cancel()
         self._hands.hand_back([flight.delivery for flight in self._flights if flight.delivery])
         for flight in self._flights:
+            flight.delivery = None
             if not flight.moving:
                 self.tally.let_go()
             self._onward.end(flight, State.RECEIVED)

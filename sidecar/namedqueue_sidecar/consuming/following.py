@@ -108,9 +108,11 @@ class Following:
         return self._attempt
 
     def land(self) -> None:
-        """Know that the attempt under way has ended."""
-        self._attempt = None
+        """Know that the attempt under way has ended; after a void one the way is a new one."""
+        attempt, self._attempt = self._attempt, None
         self._idle.set()
+        if attempt is not None and attempt.delivery is None:
+            self._look()
 
     def done(self) -> None:
         """Go past the head."""

@@ -120,6 +120,7 @@ class OrderedWorker:
         self._resting.stop()
         self.tally.handed_back(len(self._groups))
         for run in self._runs:
+            run.delivery = None
             if not run.moving:
                 self.tally.let_go()
             self._onward.end(run, State.RECEIVED)

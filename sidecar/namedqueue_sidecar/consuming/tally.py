@@ -7,6 +7,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from namedqueue.idempotency import Refused
 from namedqueue.outcomes import Kind, Outcome
+from namedqueue_sidecar.consuming.complaints import Complaints
 from namedqueue_sidecar.rates import Rate
 
 _SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
@@ -49,6 +50,7 @@ class Tally:
         self.processed = self.failed = self.dead = 0
         self.rate = Rate()
         self.last_error = ""
+        self._complaints = Complaints(namespace, queue)
         self._outcomes = {kind: _deliveries.labels(namespace, queue, kind.value) for kind in Kind}
         self._dead = (_dropped if ephemeral else _dead).labels(namespace, queue)
         self._handed_back = _handed_back.labels(namespace, queue)
@@ -72,6 +74,7 @@ class Tally:
         if outcome.kind in _FAILED:
             self.failed += 1
             self.last_error = f"{outcome.code}: {outcome.message}"
+            self._complaints.add(outcome.code)
 
     def let_go(self) -> None:
         """Count an attempt out that came to nothing and was not one."""

@@ -35,6 +35,8 @@ def validator(schema: Mapping[str, Any] | None) -> ProblemWith:
         except jsonschema_rs.ValidationError as error:
             place = "".join(f"/{part}" for part in error.instance_path) or "the payload"
             return f"{place}: {error.message}"
+        except ValueError:  # the sentence about it would have to show it
+            return "the payload violates the schema, and is nested too deeply to say where"
         return None
 
     return problem_with

@@ -7,7 +7,7 @@ limit, when too many of its jobs have come straight back, or when it is told to 
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -73,7 +73,7 @@ class Run:
         self.why = ""
         """Why it ended before its end."""
         self.most_ready = most_ready
-        self._stopping = False
+        self._stopping = asyncio.Event()
         self._due: float | None = None
 
     @property
@@ -83,7 +83,7 @@ class Run:
     @property
     def at_once(self) -> int:
         """How many jobs may be on their way together: at most a second's worth."""
-        if self._stopping or self.phase in (Phase.ABORTED, Phase.STOPPED):
+        if self._stopping.is_set() or self.phase in (Phase.ABORTED, Phase.STOPPED):
             return 0
         rate, limit = self._wish.rate_per_second, self._wish.limit
         batch = _AT_ONCE if rate is None else max(1, min(_AT_ONCE, math.floor(rate)))
@@ -141,7 +141,7 @@ class Run:
 
     def stop(self) -> None:
         """Take no further letter; what is on its way arrives."""
-        self._stopping = True
+        self._stopping.set()
 
     def chooses(self, record: DeadLetterRecord) -> bool:
         return record.job.redrive != self.name and self._wish.chooses(record)
@@ -156,10 +156,14 @@ class Run:
     async def release(self, jobs: int) -> int:
         """Keep the rate; at the end what is on its way goes at once."""
         rate, loop = self._wish.rate_per_second, asyncio.get_running_loop()
-        if rate is None or self._stopping:
+        if rate is None:
             return jobs
         due = loop.time() if self._due is None else max(self._due, loop.time() - _CATCH_UP)
-        await asyncio.sleep(max(0.0, due - loop.time()))
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(due):
+                await self._stopping.wait()
+        if self._stopping.is_set():
+            return jobs
         allowed = min(jobs, 1 + math.floor((loop.time() - due) * rate))
         self._due = due + allowed / rate
         return allowed
@@ -186,5 +190,6 @@ class Run:
 
     def _conclude(self) -> None:
         if self.phase in (Phase.WAITING, Phase.RUNNING):
-            self.phase = Phase.STOPPED if self._stopping else Phase.SUCCEEDED
-            self.why = "it was told to stop" if self._stopping else ""
+            stopped = self._stopping.is_set()
+            self.phase = Phase.STOPPED if stopped else Phase.SUCCEEDED
+            self.why = "it was told to stop" if stopped else ""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
-from sqlalchemy import Row, and_, delete, func, select, update
+from sqlalchemy import Row, Text, Update, and_, cast, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from namedqueue.deadletters import decode_dead_letter, encode_dead_letter
@@ -40,7 +40,11 @@ class Letters:
         self._mine = and_(table.c.namespace == namespace, table.c.queue == queue)
 
     async def write(self, met: Sequence[Met]) -> None:
-        """Keep records of letters; those that are known stay as they are."""
+        """Keep records of letters; those that are known stay as they are.
+
+        A job that was sent again after its letter was closed or replayed, and failed again, is
+        another letter: the older record gives up its key.
+        """
         rows = {row["letter"]: row for row in (self._row(each) for each in met)}
         on_postgresql = self._database.dialect == "postgresql"
         statement = (
@@ -49,6 +53,7 @@ class Letters:
             else sqlite.insert(table).on_conflict_do_nothing()
         )
         async with self._database.transaction() as connection:
+            await connection.execute(self._yielding(rows))
             await connection.execute(statement, [rows[key] for key in sorted(rows)])
 
     async def page(self, search: Search, after: int, limit: int) -> Page:
@@ -163,6 +168,17 @@ class Letters:
         counting = select(func.count()).where(self._mine, *is_open)
         async with self._database.transaction(reading=True) as connection:
             return int((await connection.execute(counting)).scalar_one())
+
+    def _yielding(self, rows: Mapping[str, Mapping[str, Any]]) -> Update:
+        """Take their keys from records that are done with and older than all of these letters."""
+        oldest = min(row["dead_lettered_at"] for row in rows.values())
+        done_with = table.c.state.not_in([state.value for state in OPEN])
+        return (
+            update(table)
+            .where(self._mine, table.c.letter.in_(rows), done_with)
+            .where(table.c.dead_lettered_at < oldest)
+            .values(letter=cast(table.c.number, Text) + "/" + table.c.letter)
+        )
 
     def _row(self, met: Met) -> Mapping[str, Any]:
         record = met.record

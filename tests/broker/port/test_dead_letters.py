@@ -130,6 +130,19 @@ async def test_chosen_letters_are_redriven_with_attempts_reset_and_the_rest_stay
         assert delivery.job.redrives == 1
 
 
+@pytest.mark.parametrize("payload", [b"no JSON", b'{"call": "me"}'])
+async def test_a_job_of_any_type_is_redriven(broker_under_test: Broker, payload: bytes) -> None:
+    queue = await declare(broker_under_test)
+    ours = letter(type="namedqueue.redrive-note", payload=payload)
+    await bury_all(broker_under_test, queue, ours, letter())
+    assert await redrive(broker_under_test.dead_letters(queue)) == 2
+    hands = Hands()
+    subscription = broker_under_test.subscribe(queue, hands, prefetch=2)
+    await hands.hold(2)
+    assert ours.job.id in hands.ids
+    await subscription.close()
+
+
 async def test_a_redrive_ends_at_its_limit(broker_under_test: Broker) -> None:
     queue = await declare(broker_under_test)
     sent = [letter() for _ in range(5)]

@@ -5,23 +5,31 @@ finds the publish that a return belongs to by its message id alone, so that of t
 of one id one would be reported as confirmed. This channel replaces just these four of its methods
 by plain calls, and gathers what is written within one turn of the event loop into one write.
 Handshakes, heartbeats, remote calls and closing stay aiormq's.
+
+aiormq cancels what waits for an answer when a connection is found dead. To whoever asked that would
+look like his own end; here it is a ConnectionError.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from typing import Any, Final, TypeAlias
 
 import pamqp.frame
 from aiormq.abc import ChannelFrame, ConfirmationFrameType, DeliveredMessage
 from aiormq.channel import Channel
 from aiormq.connection import Connection
+from aiormq.exceptions import ChannelInvalidStateError
 from pamqp import commands as spec
+from pamqp.base import Frame
 from pamqp.header import ContentHeader
 
 RPC_SECONDS: Final = 10.0
 """How long the broker may take to answer a remote call before the channel is given up."""
 
 _FRAMES_READ_AHEAD: Final = 512
+_GONE: Final = "the connection to the broker is gone"
 
 Message: TypeAlias = DeliveredMessage
 Sink: TypeAlias = Callable[[DeliveredMessage], Awaitable[None] | None]
@@ -53,8 +61,8 @@ class LeanChannel(Channel):
         aiormq would wait in vain for an answer on a connection that is just being closed.
         """
         if not connection.is_opened:
-            raise ConnectionError("the connection to the broker is gone")
-        number = max(connection.channels, default=0) + 1
+            raise ConnectionError(_GONE)
+        number = next(each for each in count(1) if each not in connection.channels)
         channel = cls(connection, number, confirms=confirms)
         connection.channels[number] = channel
         opening = asyncio.ensure_future(channel.open(timeout=RPC_SECONDS))
@@ -62,12 +70,23 @@ class LeanChannel(Channel):
         try:
             await asyncio.wait({opening, ended}, return_when=asyncio.FIRST_COMPLETED)
             if not opening.done():
-                raise ConnectionError("the connection to the broker is gone")
-            opening.result()
+                raise ConnectionError(_GONE)
+            with _gone_is_an_error():
+                opening.result()
         finally:
             opening.cancel()
             ended.cancel()
         return channel
+
+    async def rpc(self, frame: Frame, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - aiormq's
+        """Ask the broker; ConnectionError if the connection is gone before it answers."""
+        with _gone_is_an_error():
+            return await super().rpc(frame, timeout=timeout)
+
+    async def close(self, *arguments: Any, **named: Any) -> None:
+        """Close the channel; ConnectionError if the connection is gone before that is done."""
+        with _gone_is_an_error():
+            await super().close(*arguments, **named)
 
     def send(self, payload: bytes) -> None:
         """Write frames with the others of this turn; nothing happens on a closed channel."""
@@ -114,6 +133,20 @@ class LeanChannel(Channel):
 
     async def _on_confirm_frame(self, frame: ConfirmationFrameType) -> None:
         self.on_confirm(frame)
+
+
+@contextmanager
+def _gone_is_an_error() -> Iterator[None]:
+    """Tell the end of a connection from that of the task, which somebody has to ask for."""
+    try:
+        yield
+    except ChannelInvalidStateError:
+        raise ConnectionError(_GONE) from None
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise ConnectionError(_GONE) from None
 
 
 def _ignore(_: object) -> None:

@@ -18,6 +18,7 @@ from aiormq.exceptions import AMQPError, AuthenticationError, ProbableAuthentica
 from prometheus_client import Counter
 
 from namedqueue_sidecar.brokers.rabbitmq.credentials import Credentials, Provider
+from namedqueue_sidecar.brokers.rabbitmq.strangers import read_everything
 from namedqueue_sidecar.ending import end
 
 logger = logging.getLogger(__name__)
@@ -150,9 +151,17 @@ class SupervisedConnection:
 
 
 async def connect(credentials: Credentials, vhost: str, name: str) -> Connection:
-    """Open one connection that does not come back by itself."""
+    """Open one connection that does not come back by itself.
+
+    One that ends before a word was said is for aiormq a loop without a next turn, and for uvloop a
+    closed handle; here it is a ConnectionError like any other.
+    """
+    read_everything()
     address = credentials.address(vhost, name, HEARTBEAT)
-    return await aiormq.connect(address, context=credentials.tls_context())
+    try:
+        return await aiormq.connect(address, context=credentials.tls_context())
+    except (StopAsyncIteration, RuntimeError) as error:
+        raise ConnectionError("the broker ended the connection at once") from error
 
 
 def _is_blocked(connection: Connection) -> bool:

@@ -15,7 +15,7 @@ from aiormq.connection import Connection
 
 from namedqueue.positions import End
 from namedqueue.topology.names import Names
-from namedqueue_sidecar.brokers.port import Verdict
+from namedqueue_sidecar.brokers.port import Missing, Verdict
 from namedqueue_sidecar.brokers.rabbitmq.connection import SupervisedConnection
 from namedqueue_sidecar.brokers.rabbitmq.frames import header
 from namedqueue_sidecar.brokers.rabbitmq.locating import locate, look
@@ -117,7 +117,10 @@ class Cursors:
         self._publisher.send([_message(self._names, record)], partial(_settle, settled))
         verdict = await settled
         if verdict is Verdict.UNROUTABLE:
-            raise LookupError(f"stream {self._names.name} has no cursors")
+            raise Missing(
+                f"stream {self._names.name} has no cursors on the broker; the operator makes them, "
+                "and so does `nq run`"
+            )
         if verdict is not Verdict.CONFIRMED:
             raise ConnectionError("the broker did not confirm the cursor")
         self._tell(self._book.learn(record))

@@ -11,7 +11,7 @@ from aiormq.exceptions import ChannelNotFoundEntity
 
 from namedqueue.positions import End, Position
 from namedqueue.topology.names import Names
-from namedqueue_sidecar.brokers.port import Entry, Holder, QueueKey
+from namedqueue_sidecar.brokers.port import Entry, Holder, Missing, QueueKey
 from namedqueue_sidecar.brokers.rabbitmq import locating
 from namedqueue_sidecar.brokers.rabbitmq.connection import SupervisedConnection
 from namedqueue_sidecar.brokers.rabbitmq.cursors import Cursors
@@ -110,7 +110,10 @@ class RabbitMQLog:
             async with asyncio.timeout(_PATIENCE):
                 yield
         except ChannelNotFoundEntity:
-            raise LookupError(f"there is no stream {self._names.name}") from None
+            raise Missing(
+                f"there is no stream {self._names.name} on the broker; the operator makes it, and "
+                "so does `nq run`"
+            ) from None
         except TROUBLE as error:
             raise ConnectionError(
                 f"the broker does not answer for stream {self._names.name}; try again"

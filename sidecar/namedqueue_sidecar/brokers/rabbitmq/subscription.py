@@ -190,8 +190,6 @@ class RabbitMQSubscription:
 
     async def close(self) -> None:
         """Let go; the broker takes back what is still in our hands."""
-        if self._keeper.done():
-            return
         self._stopped = True
         hold = self._hold
         if hold is not None:

@@ -9,7 +9,8 @@ so whoever finds both knows exactly how many were let go, whenever his predecess
 
 The note also names the letters that were moved last. A broker in a hurry keeps acknowledgements
 back and forgets them with their channel, so a letter that was removed may be there again. It cannot
-be further back than what one consumer may hold.
+be further back than what one consumer may hold. Whoever comes next must know them, so a note is
+kept, whichever redrive it is of, until another one says the same.
 
 Publishing and consuming share one channel. The broker ends a channel only after all that it was
 told by it, and serves the next consumer only after that, so a successor finds whatever his
@@ -33,7 +34,7 @@ from pamqp.commands import Basic
 from namedqueue import headers as h
 from namedqueue.envelope import Job
 from namedqueue.topology.names import Names
-from namedqueue_sidecar.brokers.port import Busy, QueueKey, Verdict
+from namedqueue_sidecar.brokers.port import Busy, Missing, QueueKey, Verdict
 from namedqueue_sidecar.brokers.rabbitmq.channel import RPC_SECONDS, LeanChannel
 from namedqueue_sidecar.brokers.rabbitmq.connection import connect
 from namedqueue_sidecar.brokers.rabbitmq.credentials import Provider
@@ -183,10 +184,9 @@ class Transit:
         counted = [job for job in mine if newest is not None and job.batch <= newest.batch]
         self.done -= len(counted)
         self._batch = max([self._batch, *(job.batch for job in mine)])
-        self._moved.extend(newest.letters if newest else ())
+        for note in sorted(self._notes, key=lambda note: note is newest):
+            self._moved.extend(note.letters)
         self._moved.extend(job.letter for job in self._passing if job not in counted)
-        self._drop([note for note in self._notes if note is not newest])
-        self._notes = [newest] if newest else []
 
     async def _write_note(self) -> None:
         before = self._notes
@@ -219,7 +219,7 @@ class Transit:
     def _take(self, message: DeliveredMessage) -> None:
         tag, properties = message.delivery_tag or 0, message.header.properties
         headers = properties.headers or {}
-        if properties.message_type == _NOTE:
+        if properties.message_type == _NOTE and _BATCH not in headers:
             self._read(json.loads(message.body), tag)
         else:
             redrive = h.text(headers.get(h.REDRIVE)) or ""
@@ -281,7 +281,7 @@ async def in_transit(
         yield transit
         await channel.flush()
     except ChannelNotFoundEntity:
-        raise LookupError(
+        raise Missing(
             f"{queue} has no redrive stage; the operator makes one, and so does `nq run`"
         ) from None
     finally:

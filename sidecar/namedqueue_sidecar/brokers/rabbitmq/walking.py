@@ -20,6 +20,7 @@ from aiormq.connection import Connection
 from aiormq.exceptions import ChannelNotFoundEntity
 
 from namedqueue.deadletters import DeadLetterRecord
+from namedqueue_sidecar.brokers.port import Missing
 from namedqueue_sidecar.brokers.rabbitmq.channel import RPC_SECONDS, LeanChannel
 from namedqueue_sidecar.brokers.rabbitmq.connection import connect
 from namedqueue_sidecar.brokers.rabbitmq.credentials import Provider
@@ -173,7 +174,10 @@ class Walk:
             self._window *= 4
 
     async def _next(self) -> DeliveredMessage | None:
-        """Return the next letter, or None if the rest is gone or in other hands."""
+        """Return the next letter, or None if the rest is gone or in other hands.
+
+        A broker that has letters and gives none out is no end: a page must not be short for that.
+        """
         for _ in range(_TRIES):
             try:
                 async with asyncio.timeout(_PATIENCE):
@@ -182,12 +186,12 @@ class Walk:
                 if self._channel.is_closed:
                     raise ConnectionError("the broker ended the walk over the letters") from None
                 if not (await self._count())[0] and self._arrived.empty():
-                    break
+                    return None
             else:
                 if self._arrived.qsize() < _LETTERS_IN_MEMORY:
                     self._room.set()
                 return message
-        return None
+        raise ConnectionError(f"the broker gives out no more dead letters of {self._name}")
 
     async def _count(self) -> tuple[int, int]:
         """Return how many letters nobody holds, and how many consumers there are.
@@ -220,7 +224,9 @@ async def walking(
         finally:
             walk.look_away()
     except ChannelNotFoundEntity:
-        raise LookupError(f"there is no queue {name}") from None
+        raise Missing(
+            f"{name} has no dead-letter queue; the operator makes one, and so does `nq run`"
+        ) from None
     finally:
         with contextlib.suppress(Exception):
             await connection.close()
