@@ -136,16 +136,17 @@ class Cluster:
             raise
         return changed
 
-    async def scale(self, deployment: tuple[str, str], replicas: int) -> None:
-        """Ask a Deployment for a number of replicas."""
+    async def scale(self, deployment: tuple[str, str], replicas: int) -> int:
+        """Ask a Deployment for a number of replicas; return the version that it has since."""
         namespace, name = deployment
-        await self._call(
+        scale = await self._call(
             "PATCH",
             f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale",
             body={"spec": {"replicas": replicas}},
             content_type=_MERGE_PATCH,
             query={"fieldManager": FIELD_MANAGER},
         )
+        return int(scale["metadata"]["resourceVersion"])
 
     async def pods(self, namespace: str, selector: str) -> list[Object]:
         """List the pods that a selector selects."""
@@ -268,11 +269,11 @@ class Cluster:
             auth_settings=["BearerToken"],
         )
         response = await self._api.call_api(*call, _request_timeout=_DEADLINE)
-        answer = json.loads(await response.read() or b"null")
+        text = await response.read()
         if not 200 <= response.status < 300:  # noqa: PLR2004  # what success is in HTTP
-            said = answer.get("message", "") if isinstance(answer, dict) else ""
-            raise Refused(response.status, f"{method} {path}: {said or response.status}")
-        return answer
+            said = _message(text) or response.status
+            raise Refused(response.status, f"{method} {path}: {said}")
+        return json.loads(text or b"null")
 
 
 def place_of(manifest: Mapping[str, Any]) -> str:
@@ -280,6 +281,15 @@ def place_of(manifest: Mapping[str, Any]) -> str:
     version, kind, metadata = manifest["apiVersion"], manifest["kind"], manifest["metadata"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     return f"{root}/namespaces/{metadata['namespace']}/{kind.lower()}s/{metadata['name']}"
+
+
+def _message(text: bytes) -> str:
+    """Return what a Status says; one that has too much to do, or a proxy, answers without it."""
+    try:
+        status = json.loads(text)
+    except ValueError:
+        return ""
+    return str(status.get("message") or "") if isinstance(status, dict) else ""
 
 
 def _leases(namespace: str) -> str:

@@ -7,12 +7,14 @@ Secrets that vanish with the NamedQueue, and an account that nobody can use is o
 `Delete` closes the entrances, waits until no job is left at any stage, and then removes everything;
 the annotation `namedqueue.io/force-delete: "true"` does not wait. Jobs that are left hold the queue
 for as long as they are there. Trouble with the broker does so for five minutes at most: then what
-may still be there is named in an event, and the NamedQueue goes.
+may still be there is named in an event, and the NamedQueue goes. They begin anew after each answer
+of the broker, so one that is restarted while jobs are waited for is waited for as well.
 """
 
 import logging
+import time
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from namedqueue import topology
 from namedqueue.api.namedqueue import NamedQueue
@@ -49,12 +51,21 @@ class Deleter:
     """Takes queues down."""
 
     def __init__(
-        self, brokers: Brokers, inventory: Inventory, reporter: Reporter, *, give_up: float
+        self,
+        brokers: Brokers,
+        inventory: Inventory,
+        reporter: Reporter,
+        *,
+        give_up: float,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._brokers = brokers
         self._inventory = inventory
         self._reporter = reporter
         self._give_up = give_up
+        self._now = now
+        self._troubled: dict[str, float] = {}
+        """Since when there has been trouble with the broker of a queue, by the queue's uid."""
 
     async def delete(self, body: Body) -> None:
         """Take a queue down, or raise `Waiting` with why it has to stay for now."""
@@ -65,6 +76,7 @@ class Deleter:
             except Trouble as trouble:
                 await self._in_trouble(key, body, trouble)
                 return
+            self._troubled.pop(body["metadata"]["uid"], None)
             if held is not None:
                 await self._hold(key, held, depth, body["metadata"]["generation"])
 
@@ -73,9 +85,11 @@ class Deleter:
         names = Names(*key_of(body))
         link = await self._brokers.reach_at_last(source_of(queue))
         vhost = link.vhost(names)
+        await link.management.version()  # whoever is no broker says of everything: not found
         seen = await link.look(vhost)
-        steps = plan(seen.topology(names, vhost), queue, force=_forced(body))
-        if not link.shared:
+        observed = seen.topology(names, vhost)
+        steps = plan(observed, queue, force=_forced(body))
+        if not link.shared and observed.vhost is not None:
             steps = entering(
                 steps, link.account.username, seen.admits(link.account.username, vhost)
             )
@@ -95,20 +109,16 @@ class Deleter:
         raise Waiting(str(held))
 
     async def _in_trouble(self, key: Key, body: Body, trouble: Trouble) -> None:
-        waited = _age(body)
-        if waited < self._give_up:
-            note = f"{trouble}; the queue goes anyway {self._give_up:g} s after its deletion"
+        uid = body["metadata"]["uid"]
+        if self._now() - self._troubled.setdefault(uid, self._now()) < self._give_up:
+            note = f"{trouble}; the queue goes anyway when that has lasted for {self._give_up:g} s"
             answers = {READY: no(trouble.reason, note)}
             generation = body["metadata"]["generation"]
             await self._reporter.report(key, Report(answers=answers, generation=generation))
             raise Waiting(str(trouble))
+        del self._troubled[uid]
         await self._reporter.tell(body, "Warning", "Orphaned", f"{trouble}; {orphans(body)}")
 
 
 def _forced(body: Body) -> bool:
     return (body["metadata"].get("annotations") or {}).get(FORCE_DELETE) == "true"
-
-
-def _age(body: Body) -> float:
-    since = datetime.fromisoformat(body["metadata"]["deletionTimestamp"])
-    return (datetime.now(UTC) - since).total_seconds()

@@ -173,6 +173,8 @@ class Drift:
                     broken.add(key_of(body))
             except Trouble:
                 continue  # an invalid manifest: its condition says so already
+            except Exception:  # noqa: BLE001  # whatever it was, the others are compared
+                _log.exception("a comparison failed", extra={"queue": "/".join(key_of(body))})
         return broken
 
     async def _owned(self, bodies: Iterable[Body]) -> Owned:

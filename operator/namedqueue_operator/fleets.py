@@ -6,7 +6,7 @@ kept, four figures each.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from namedqueue_operator.children import deployment_name
@@ -21,6 +21,7 @@ class Fleet:
     existing: int = 0
     ready: int = 0
     selector: str = ""
+    version: int = field(default=0, compare=False)
 
 
 class Fleets:
@@ -30,8 +31,13 @@ class Fleets:
         self._known: dict[Key, Fleet] = {}
 
     def put(self, deployment: Body) -> None:
-        """Learn of a Deployment."""
-        self._known[key_of(deployment)] = fleet_in(deployment)
+        """Learn of a Deployment, unless it is from before we asked for another count.
+
+        The watch tells of one change after the other, and late where each has to wait for a lock.
+        """
+        fleet, known = fleet_in(deployment), self._known.get(key_of(deployment))
+        if known is None or fleet.version >= known.version:
+            self._known[key_of(deployment)] = fleet
 
     def drop(self, key: Key) -> None:
         """Forget a Deployment that is gone."""
@@ -41,10 +47,10 @@ class Fleets:
         """Return a Deployment's figures, or None if there is no such Deployment."""
         return self._known.get(key)
 
-    def asked(self, key: Key, replicas: int) -> None:
-        """Note what we asked for, before the watch tells."""
+    def asked(self, key: Key, replicas: int, version: int) -> None:
+        """Note what we asked for, and since which version, before the watch tells."""
         if key in self._known:
-            self._known[key] = replace(self._known[key], asked=replicas)
+            self._known[key] = replace(self._known[key], asked=replicas, version=version)
 
 
 def fleet_of(body: Body) -> Key | None:
@@ -65,6 +71,7 @@ def fleet_in(deployment: Mapping[str, Any]) -> Fleet:
         existing=status.get("replicas", 0),
         ready=status.get("readyReplicas", 0),
         selector=_written(spec["selector"]),
+        version=int(deployment["metadata"].get("resourceVersion", 0)),
     )
 
 

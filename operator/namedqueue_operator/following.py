@@ -17,7 +17,7 @@ from namedqueue_operator import children, metrics
 from namedqueue_operator.cluster import Cluster, Refused
 from namedqueue_operator.conditions import SCALING_ACTIVE, Answer, find, no, unknown, yes
 from namedqueue_operator.fleets import Fleet, Fleets, fleet_of
-from namedqueue_operator.inventory import Body, Inventory, Key, key_of
+from namedqueue_operator.inventory import Body, Inventory, Key, is_same, key_of
 from namedqueue_operator.reconciling import queue_in
 from namedqueue_operator.reporting import Report, Reporter
 from namedqueue_operator.scaling import Decision, Policy, Reason, Sample, Window, decide, policy_of
@@ -81,7 +81,9 @@ class Follower:
         return policy is not None and policy.drain_time is not None
 
     async def follow(self, body: Body, depth: Depth | None, acked: int | None) -> None:
-        """Act on what a poll has found."""
+        """Act on what a poll has found, unless the queue went while the broker was asked."""
+        if self._is_gone(body):
+            return
         followed, now = self._of(body), self._now()
         self._put_off(followed, known=depth is not None)
         if depth is not None:
@@ -90,9 +92,16 @@ class Follower:
 
     async def lost(self, body: Body, why: str) -> None:
         """Hold what there is, for a broker that cannot be asked."""
+        if self._is_gone(body):
+            return
         followed = self._of(body)
         self._put_off(followed, known=False)
         await self._act(body, followed, None, None, why)
+
+    def _is_gone(self, body: Body) -> bool:
+        """Tell whether this very queue exists no more; its figures would stay for ever."""
+        newest = self._inventory.get(key_of(body))
+        return newest is None or not is_same(newest, body)
 
     def _put_off(self, followed: _Followed, *, known: bool) -> None:
         """Say when it is a queue's turn again; one whose depth is not known has it soon.
@@ -120,6 +129,8 @@ class Follower:
             return
         decision = self._decided(followed, followed.policy, fleet, depth, acked, why)
         answer = await self._obeyed(worker, fleet, decision)
+        if self._is_gone(body):
+            return
         metrics.DESIRED_REPLICAS.labels(*key_of(body)).set(decision.replicas)
         metrics.MAX_REPLICAS.labels(*key_of(body)).set(followed.policy.most)
         await self._tell(body, followed, depth, fleet, answer, decision.replicas)
@@ -158,8 +169,8 @@ class Follower:
                 go = fleet.asked - decision.replicas
                 await mark_idle(self._cluster, self._sidecars, worker, fleet.selector, go)
             if decision.replicas != fleet.asked:
-                await self._cluster.scale(worker, decision.replicas)
-                self._fleets.asked(worker, decision.replicas)
+                version = await self._cluster.scale(worker, decision.replicas)
+                self._fleets.asked(worker, decision.replicas, version)
         except Refused as refusal:
             return no("Refused", f"{decision.sentence}; but the API server refuses: {refusal}")
         answer = unknown if decision.reason is Reason.DEPTH_UNKNOWN else yes

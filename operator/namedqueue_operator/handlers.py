@@ -70,7 +70,7 @@ def registry(
     @kopf.on.event(*_KIND, registry=chosen)
     async def learn(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002  # kopf's name
         if type == "DELETED":
-            inventory.drop(key_of(body))
+            inventory.drop(body)
         else:
             inventory.put(copy.deepcopy(dict(body)))
 
@@ -103,6 +103,6 @@ def _register_redrives(chosen: kopf.OperatorRegistry, redriver: Redriver) -> Non
     @kopf.on.event(GROUP, VERSION, "queueredrives", registry=chosen)
     async def redrive(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002  # kopf's name
         if type == "DELETED":
-            redriver.forget(key_of(body))
+            redriver.forget(body)
         else:
             redriver.learn(copy.deepcopy(dict(body)))

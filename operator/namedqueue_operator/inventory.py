@@ -24,6 +24,11 @@ def is_going(body: Body) -> bool:
     return "deletionTimestamp" in body["metadata"]
 
 
+def is_same(one: Body, other: Body) -> bool:
+    """Tell an object from another of the same name that was made after it had gone."""
+    return bool(one["metadata"]["uid"] == other["metadata"]["uid"])
+
+
 class Inventory:
     """What exists, newest version known."""
 
@@ -37,10 +42,20 @@ class Inventory:
         if known is None or not _newer(known, body):
             self._bodies[key_of(body)] = body
 
-    def drop(self, key: Key) -> None:
-        """Forget an object that is gone."""
-        if self._bodies.pop(key, None) is not None:
-            metrics.forget(*key)
+    def renew(self, body: Body) -> None:
+        """Learn what we wrote ourselves, unless the object is gone by now, or is another one."""
+        known = self._bodies.get(key_of(body))
+        if known is not None and is_same(known, body):
+            self.put(body)
+
+    def drop(self, body: Body) -> None:
+        """Forget an object that is gone; another of its name may be known already."""
+        key = key_of(body)
+        known = self._bodies.get(key)
+        if known is None or not is_same(known, body):
+            return
+        del self._bodies[key]
+        metrics.forget(*key)
         if key in self._locks and not self._locks[key].locked():
             del self._locks[key]
 
@@ -58,7 +73,7 @@ class Inventory:
 
 def _newer(one: Body, other: Body) -> bool:
     """Compare versions of one object; another object of the same name is never older."""
-    first, second = one["metadata"], other["metadata"]
-    if first["uid"] != second["uid"]:
+    if not is_same(one, other):
         return False
+    first, second = one["metadata"], other["metadata"]
     return int(first["resourceVersion"]) > int(second["resourceVersion"])

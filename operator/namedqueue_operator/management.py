@@ -6,6 +6,7 @@ credentials: `BrokerTrouble` when the broker cannot be asked, `TopologyTrouble` 
 """
 
 import asyncio
+import base64
 import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -34,6 +35,7 @@ _AT_ONCE: Final = 8
 _NOT_FOUND: Final = 404
 _FORBIDDEN: Final = frozenset({401, 403})
 _SERVER_ERROR: Final = 500
+_REDIRECTS: Final = range(300, 400)
 
 
 class Management:
@@ -44,7 +46,7 @@ class Management:
         self._deadline = deadline
         self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._session = aiohttp.ClientSession(
-            auth=aiohttp.BasicAuth(account.username, account.password),
+            headers={"Authorization": _login(account)},
             connector=aiohttp.TCPConnector(limit=_AT_ONCE, ssl=_trust(account)),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=deadline / 4),
             trust_env=False,
@@ -56,7 +58,9 @@ class Management:
 
     async def version(self) -> Version:
         """Return the broker's version, or refuse one that is too old."""
-        overview = await self._get("overview") or {}
+        overview = await self._get("overview")
+        if not isinstance(overview, Mapping):
+            raise self._away(ValueError("this is no overview"))
         try:
             return Version.parse(str(overview.get("rabbitmq_version")))
         except ValueError as error:
@@ -101,7 +105,7 @@ class Management:
         try:
             async with asyncio.timeout(within or self._deadline), self._at_once:
                 return await self._insistently(method, path, body)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise self._away(error) from None
 
     async def _insistently(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
@@ -116,6 +120,8 @@ class Management:
         metrics.MANAGEMENT_REQUESTS.labels(method).inc()
         url = URL(f"{self._account.management}/api/{path}", encoded=True)
         async with self._session.request(method, url, json=body, allow_redirects=False) as response:
+            if response.status in _REDIRECTS:
+                raise ValueError("it sends us elsewhere")
             if response.ok:
                 return await response.json(content_type=None) if method == "GET" else None
             if response.status == _NOT_FOUND and method in {"GET", "DELETE"}:
@@ -170,12 +176,18 @@ async def _reason(response: aiohttp.ClientResponse) -> str:
     return words.strip()[:_LONGEST_REASON]
 
 
+def _login(account: Account) -> str:
+    """Return who we are, in UTF-8 as RabbitMQ reads it."""
+    pair = f"{account.username}:{account.password}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
 def _trust(account: Account) -> ssl.SSLContext | bool:
     if account.authority is None:
         return True
     try:
         return ssl.create_default_context(cadata=account.authority)
-    except ssl.SSLError:
+    except (ssl.SSLError, TypeError):  # the latter for what is not ASCII
         raise BrokerTrouble(
             "SecretInvalid", "ca.crt of the broker's Secret is not a PEM certificate"
         ) from None

@@ -171,6 +171,8 @@ class Reconciler:
             written = [each for each in written if each != news]
         self._bound[_key(body)] = provision
         seen = await link.look(vhost)
+        for each in desired.queues:
+            link.emptiness.forget(vhost, each.name)  # a queue that lives may get jobs at any time
         plan = topology.diff(seen.topology(names, vhost, goal.passwords), desired)
         if not link.shared:
             plan = entering(plan, link.account.username, seen.admits(link.account.username, vhost))

@@ -120,6 +120,11 @@ def held_up(why: str) -> Standing:
     return _pending("CleaningUp", why)
 
 
+def cancelled() -> Standing:
+    """Say that somebody has deleted it before its Job was made; nobody is left to read it."""
+    return _pending("Cancelled", "the redrive was deleted before it began")
+
+
 def impossible(why: str) -> Standing:
     """Say what the operator lacks."""
     return _pending("NoImage", why)

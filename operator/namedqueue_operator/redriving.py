@@ -18,12 +18,13 @@ from namedqueue_operator import metrics
 from namedqueue_operator.cluster import Cluster, Object, Refused, Stale
 from namedqueue_operator.conditions import settle
 from namedqueue_operator.fleets import fleet_of
-from namedqueue_operator.inventory import Body, Inventory, Key, is_going, key_of
+from namedqueue_operator.inventory import Body, Inventory, Key, is_going, is_same, key_of
 from namedqueue_operator.progress import Progress
 from namedqueue_operator.redrive_jobs import REDRIVE_LABEL, REDRIVEN_LABEL, config_map, job
 from namedqueue_operator.redrives import (
     Standing,
     behind,
+    cancelled,
     held_up,
     impossible,
     in_turn,
@@ -66,9 +67,11 @@ class Redriver:
         if not is_finished(redrive):
             self._news.set()
 
-    def forget(self, key: Key) -> None:
-        """Forget a redrive that is gone; the next one of its queue may begin."""
-        self._redrives.pop(key, None)
+    def forget(self, redrive: Body) -> None:
+        """Forget a redrive that is gone, not its namesake; the next of its queue may begin."""
+        known = self._redrives.get(key_of(redrive))
+        if known is not None and is_same(known, redrive):
+            del self._redrives[key_of(redrive)]
         self._news.set()
 
     async def run(self) -> None:
@@ -99,6 +102,10 @@ class Redriver:
                     "redrives of %s wait: %s", "/".join(queue), fault, extra={"action": "redrive"}
                 )
 
+    def _exists(self, redrive: Body) -> bool:
+        known = self._redrives.get(key_of(redrive))
+        return known is not None and is_same(known, redrive) and not is_going(known)
+
     def _measure(self) -> None:
         """Count the redrives by phase; one that failed counts until somebody deletes it."""
         metrics.REDRIVES.clear()
@@ -119,6 +126,8 @@ class Redriver:
             waits = await self._waits(redrive, queue)
             if waits is not None:
                 return waits
+            if not self._exists(redrive):
+                return cancelled()
             try:
                 await self._cluster.apply(config_map(redrive))
                 found = await self._cluster.apply(wanted)
@@ -157,10 +166,10 @@ class Redriver:
         return await self._cluster.pods(redrive["metadata"]["namespace"], f"{label}={value}")
 
     async def _report(self, redrive: Body, standing: Standing) -> None:
-        """Write what is new; a redrive that is gone needs no status."""
+        """Write what is new; a redrive that is gone needs no status, nor does its namesake."""
         body: Body | None = redrive
         for _ in range(_TRIES):
-            if body is None or is_going(body):
+            if body is None or is_going(body) or not is_same(redrive, body):
                 return
             patch = changes(body, _status(body, standing))
             if not patch:
@@ -170,7 +179,8 @@ class Redriver:
             except Stale:
                 body = await self._cluster.read(body)
                 continue
-            self._redrives[key_of(after)] = after
+            if self._exists(after):
+                self._redrives[key_of(after)] = after
             await self._tell(body, after)
             return
 

@@ -25,7 +25,7 @@ from namedqueue_operator.conditions import (
     told,
     unknown,
 )
-from namedqueue_operator.inventory import Body, Inventory, Key
+from namedqueue_operator.inventory import Body, Inventory, Key, is_same
 from namedqueue_operator.troubles import BrokerTrouble, Trouble
 
 _log = logging.getLogger(__name__)
@@ -113,10 +113,10 @@ class Reporter:
         self._inventory = inventory
 
     async def report(self, key: Key, report: Report) -> None:
-        """Bring a queue's status up to date; a queue that is gone needs none."""
-        body = self._inventory.get(key)
+        """Bring a queue's status up to date; one that is gone needs none, nor its namesake."""
+        body = first = self._inventory.get(key)
         for _ in range(_TRIES):
-            if body is None:
+            if body is None or first is None or not is_same(first, body):
                 return
             patch = changes(body, status_after(body, report, written_now()))
             if not patch:
@@ -126,7 +126,7 @@ class Reporter:
             except Stale:
                 body = await self._cluster.queue(*key)
                 continue
-            self._inventory.put(after)
+            self._inventory.renew(after)
             await self._tell_the_news(body, after)
             break
         else:

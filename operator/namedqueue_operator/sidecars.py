@@ -15,6 +15,7 @@ Nothing else is touched, and putting the sidecar in twice is the same as once.
 
 import copy
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -40,6 +41,7 @@ _VOLUME: Final = "namedqueue"
 _NO_TOKEN: Final = "namedqueue-no-token"  # noqa: S105  # a volume, and an empty one
 _TOKEN_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105  # a path
 MOUNT: Final = "/etc/namedqueue"
+_QUEUE: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _KEYS: Final = ("host", "port", "vhost", "username", "password")
 _TRUST: Final = ("tls", "ca.crt")
 _USER: Final = 65532
@@ -84,6 +86,9 @@ def wish_of(metadata: Mapping[str, Any]) -> Wish:
     """Read from a pod's annotations which queues it asks for; none at all is `Impossible`."""
     annotations = metadata.get("annotations") or {}
     wish = Wish(_names(annotations.get(CONSUME)), _names(annotations.get(PRODUCE)))
+    for name in wish.queues:
+        if not _QUEUE.fullmatch(name):
+            raise Impossible(f"{name!r} is no name of a queue; correct the pod's annotations")
     if not wish.queues:
         raise Impossible(
             f"the pod asks for a sidecar and for no queue; annotate it with {CONSUME} or {PRODUCE} "

@@ -89,7 +89,7 @@ class Tender:
                     walked = time.monotonic()
                     await self._walk()
                 for key in keys:
-                    await self.look(key)
+                    await self._look_unless_busy(key)
             except Exception:  # noqa: BLE001  # whatever it was, the next round comes
                 _log.exception("looking after workers failed", extra={"action": "tend"})
             await asyncio.sleep(self._pace.poll)
@@ -112,7 +112,12 @@ class Tender:
             account = found.get(("serviceaccounts", namespace, deployment_name(name)))
             intact = not uses_our_account(body) or same(account, service_account(body))
             if not (intact and self._as_left(body, there)):
-                await self.look(key_of(body), thoroughly=True)
+                await self._look_unless_busy(key_of(body), thoroughly=True)
+
+    async def _look_unless_busy(self, key: Key, *, thoroughly: bool = False) -> None:
+        """Look, but wait for nobody: whoever is at a queue may itself wait for its broker."""
+        if not self._inventory.lock(key).locked():
+            await self.look(key, thoroughly=thoroughly)
 
     def _as_left(self, body: Body, found: Object | None) -> bool:
         _, generation = self._left.get(key_of(body), ("", -1))

@@ -36,8 +36,9 @@ def test_delete_removes_everything_of_an_empty_queue_and_nothing_of_another(
     operated.delete()
     operated.gone()
     left = operated.observed()
-    assert (left.queues, left.policies, left.users) == ((), (), ())
+    assert (left.queues, left.users) == ((), ())
     assert [exchange.name for exchange in left.exchanges] == ["nq.topics"]
+    assert [policy.name for policy in left.policies] == ["nq.transit"]
     assert operated.observed("order") == operated.desired("order")
 
 
@@ -64,6 +65,19 @@ def test_a_job_sent_just_before_a_delete_is_not_lost(operated: Operated) -> None
     operated.send()
     operated.delete()
     operated.says("Ready", "False", "JobsLeft: 1 job is left")
+
+
+def test_a_queue_whose_vhost_is_gone_goes_with_its_users(operated: Operated) -> None:
+    operated.apply(deletionPolicy="Delete")
+    operated.ready()
+    operated.send()
+    operated.delete()
+    operated.says("Ready", "False", "JobsLeft")
+    operated.broker.api("DELETE", f"vhosts/{operated.vhost}")
+    operated.gone()
+    assert not [event for event in operated.events() if event.startswith("Orphaned")]
+    users = {user["name"] for user in operated.listed("users")}
+    assert not users & {operated.names().consumer, operated.names().producer}
 
 
 def test_a_forced_delete_does_not_wait(operated: Operated) -> None:

@@ -131,6 +131,14 @@ def test_the_resources_are_those_that_the_operator_was_given() -> None:
     assert pod["spec"]["initContainers"][0]["resources"] == {"limits": {"cpu": "1"}}
 
 
+@pytest.mark.parametrize("name", ["../../shop/namedqueues/orders", "a/b", "Orders", "a b", "é"])
+def test_a_pod_that_asks_for_what_can_be_no_queue_is_refused(name: str) -> None:
+    """A name becomes a part of an address at the API server, and must not lead elsewhere."""
+    for annotation in ("namedqueue.io/consume", "namedqueue.io/produce"):
+        with pytest.raises(Impossible, match="is no name of a queue"):
+            wish_of({"annotations": {annotation: f"orders,{name}"}})
+
+
 @pytest.mark.parametrize(
     ("annotations", "wish"),
     [

@@ -298,6 +298,19 @@ def test_a_broker_that_counts_from_zero_again_disturbs_no_rate() -> None:
     assert abs(decide(window, policy, 100.0).replicas - before) <= 1
 
 
+def test_a_broker_that_did_not_count_for_a_while_disturbs_no_rate() -> None:
+    """Counts begin with another policy, and are away while a broker gathers its statistics."""
+    policy = Policy(per_replica=None, drain_time=30.0, maximum=100)
+    counts = [None, 1_000_000, None, *(1_000_000 + 50 * n for n in range(2, 10))]
+    window, plain = Window.opened(2, 0.0), Window.opened(2, 0.0)
+    for n, acked in enumerate(counts):
+        sample = Sample(at=5.0 * n, ready=600, acked=acked, replicas=2)
+        window = window.seen(sample, 2)
+        plain = plain.seen(replace(sample, acked=50 * n), 2)
+    blurred, clear = (decide(each, policy, 50.0) for each in (window, plain))
+    assert blurred.needed >= clear.needed
+
+
 def test_streams_keep_a_constant_count() -> None:
     spec = NamedQueueSpec.model_validate(
         {

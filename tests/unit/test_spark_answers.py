@@ -23,6 +23,12 @@ def test_an_accepted_batch_is_done() -> None:
     assert answer(202, {"accepted": 4}) == Reading(4)
 
 
+@pytest.mark.parametrize("document", [{"accepted": 3}, {}, "thanks"])
+def test_an_answer_that_does_not_confirm_every_row_is_no_success(document: object) -> None:
+    with pytest.raises(Refused, match="202"):
+        answer(202, document)
+
+
 def test_of_a_batch_that_was_partly_taken_only_what_may_work_is_sent_again() -> None:
     failed = [failure(1, "SCHEMA_VIOLATION"), failure(3, "QUEUE_FULL")]
     reading = answer(207, {"accepted": 2, "failed": failed}, "2")

@@ -62,6 +62,11 @@ def test_rows_that_agree_in_their_key_are_one_job() -> None:
     assert json.loads(twice[0].line)["key"] == "a"
 
 
+def test_equal_rows_without_a_key_are_two_jobs_also_where_others_have_one() -> None:
+    twice = entries([{"n": 1, "text": None}] * 2, options(key="text"))
+    assert twice[0].id != twice[1].id
+
+
 def test_named_columns_fill_the_fields_and_a_null_leaves_one_out() -> None:
     how = options(("n", "who", "kind", "pause"), group="who", type="kind", delay="pause")
     [entry] = entries([{"n": 1, "who": 7, "kind": "created", "pause": None}], how)

@@ -1,5 +1,9 @@
 """Plans are carried out step by step on a model of a broker; no step may lose or strand a job."""
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +22,7 @@ from namedqueue.topology.actions import (
     Unbind,
     discarding_jobs,
 )
+from namedqueue.topology.model import Arguments
 from namedqueue.topology.names import holds_jobs, is_shared
 from unit.manifests import brokers, named_queue, named_queues, versions
 from unit.model_broker import ModelBroker
@@ -304,3 +309,21 @@ def test_queues_of_a_vhost_agree_on_what_they_share(
     assert exchanges[0] == exchanges[1]
     policies = {it for it in mine.policies + yours.policies if is_shared(it.name)}
     assert len(policies) <= 1
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"pattern": r"\Qnq.shop.orders.delay\E"},
+        {"definition": Arguments({"ha-mode": "nodes", "ha-params": ["rabbit@a"]})},  # type: ignore[dict-item]  # what the broker takes, and we never write
+    ],
+    ids=["a pattern that Python cannot read", "a list of nodes"],
+)
+def test_a_policy_that_was_edited_in_the_brokers_own_words_is_set_back(
+    edit: dict[str, Any],
+) -> None:
+    desired = topology.compile(named_queue(), VERSION_4)
+    edited = replace(desired, policies=tuple(replace(it, **edit) for it in desired.policies))
+    steps = topology.diff(edited, desired)
+    assert {type(step) for step in steps} == {SetPolicy}
+    assert len(steps) == len(desired.policies)

@@ -52,7 +52,7 @@ class Arguments(Mapping[str, Value]):
         return len(self._items)
 
     def __hash__(self) -> int:
-        return hash(tuple(self._items.items()))
+        return hash(tuple(self._items))  # of its keys: what others set may have a list in it
 
     def __repr__(self) -> str:
         return f"Arguments({self._items!r})"

@@ -64,8 +64,16 @@ class _Walk:
 
     def _queue(self, queue: Queue) -> None:
         self._exchange(queue.dead_letter_exchange)
-        covering = (each for each in self._topology.policies if re.search(each.pattern, queue.name))
+        covering = (each for each in self._topology.policies if _covers(each, queue.name))
         self._yield(*covering, queue)
 
     def _yield(self, *things: Routed) -> None:
         self._seen.update(dict.fromkeys(things))
+
+
+def _covers(policy: Policy, queue: str) -> bool:
+    """Tell whether a policy is for a queue; one that was edited may have a pattern of Erlang's."""
+    try:
+        return re.search(policy.pattern, queue) is not None
+    except re.error:
+        return False

@@ -7,7 +7,7 @@ Retries count each time they come back, as they do for the workers.
 
 from math import inf
 
-from namedqueue_operator.scaling.windows import Window
+from namedqueue_operator.scaling.windows import Window, counted
 
 
 def arrival(window: Window) -> float:
@@ -15,8 +15,8 @@ def arrival(window: Window) -> float:
     first, last = window.samples[0], window.samples[-1]
     if last.at <= first.at:
         return 0.0
-    acked = max(0, (last.acked or 0) - (first.acked or 0))
-    return max(0.0, (last.jobs - first.jobs + acked) / (last.at - first.at))
+    grown = last.jobs - first.jobs + counted(first, last)
+    return max(0.0, grown / (last.at - first.at))
 
 
 def service(window: Window) -> float:

@@ -109,6 +109,13 @@ class Window:
         return 0.0 if self.idle_since is None else now - self.idle_since
 
 
+def counted(before: Sample, after: Sample) -> int:
+    """Return what the broker counted between two looks; nothing where one of them lacks it."""
+    if before.acked is None or after.acked is None:
+        return 0
+    return max(0, after.acked - before.acked)
+
+
 def _idle_since(since: float | None, before: Sample | None, sample: Sample) -> float | None:
     worked = before is not None and before.acked != sample.acked
     if sample.jobs or sample.waiting or worked:
@@ -126,6 +133,5 @@ def _busy(before: Sample | None, after: Sample) -> Busy | None:
         return None
     if before.replicas != after.replicas or not after.replicas:
         return None
-    counted = (after.acked or 0) - (before.acked or 0)
-    finished = max(counted, before.jobs - after.jobs, 0)
+    finished = max(counted(before, after), before.jobs - after.jobs, 0)
     return Busy(finished, after.replicas * (after.at - before.at))
