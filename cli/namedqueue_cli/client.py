@@ -41,6 +41,9 @@ class Client:
         patience: float | None = _PATIENCE,
     ) -> Any:
         """Return the answer's JSON, or raise what the person should read."""
+        for name, value in (headers or {}).items():
+            if not (value.isascii() and value.isprintable()):
+                raise click.UsageError(f"{name} takes printable ASCII only, not {value!r}")
         try:
             answer = self._http.request(
                 method,
@@ -54,7 +57,14 @@ class Client:
                 f"nothing answers at {self.server}; start it with `nq run`, "
                 "or name another with --server"
             ) from None
-        document = json.loads(answer.data) if answer.data else None
+        try:
+            document = json.loads(answer.data) if answer.data else None
+        except ValueError:  # something that stands between us, or another server
+            if answer.status < _FIRST_ERROR:
+                raise click.ClickException(
+                    f"what answers at {self.server} is no data plane; name another with --server"
+                ) from None
+            document = None
         if answer.status >= _FIRST_ERROR:
             raise Refused(answer.status, document)
         return document

@@ -99,7 +99,7 @@ class LiveTable:
         dead = Text(str(row.dead), style="bold red" if row.dead else "")
         waiting = Text(str(row.waiting), style="yellow" if row.waiting else "")
         numbers = (str(row.ready), str(row.in_flight), waiting, dead, str(row.done))
-        return [row.queue, *numbers, self._rate(row), str(row.failed), row.last_error]
+        return [row.queue, *numbers, self._rate(row), str(row.failed), Text(row.last_error)]
 
     def _rate(self, row: Row) -> str:
         now = time.monotonic()

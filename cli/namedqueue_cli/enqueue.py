@@ -1,14 +1,16 @@
 """`nq enqueue`: send one job, or a job for each line of standard input."""
 
+import os
 import sys
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
 
 import click
 
 from namedqueue_cli.client import Client, queue_path, server_option
 
 _BATCH = 1000
+_BATCH_BYTES = 8 * 1024 * 1024
+"""Half of what the API takes at once."""
 
 
 @click.command()
@@ -54,34 +56,48 @@ def enqueue(
             raise click.UsageError("--lines takes nothing beside it; put fields into each entry")
         _enqueue_lines(client, queue)
         return
-    body = sys.stdin.buffer.read() if payload is None else payload.encode()
+    body = sys.stdin.buffer.read() if payload is None else os.fsencode(payload)
     headers["Content-Type"] = "application/json"
     answer = client.call("POST", f"{queue_path(queue)}/messages", body=body, headers=headers)
     click.echo(answer["id"])
 
 
 def _enqueue_lines(client: Client, queue: str) -> None:
-    accepted, failed, first = 0, 0, 1
+    accepted, failed = 0, 0
     for batch in _batches(sys.stdin.buffer):
-        body = b"\n".join(b'{"payload":%s}' % line.strip() for line in batch)
-        answer = client.call(
-            "POST",
-            f"{queue_path(queue)}/messages:batch",
-            body=body,
-            headers={"Content-Type": "application/x-ndjson"},
-        )
+        try:
+            answer = client.call(
+                "POST",
+                f"{queue_path(queue)}/messages:batch",
+                body=b"\n".join(b'{"payload":%s}' % line for _, line in batch),
+                headers={"Content-Type": "application/x-ndjson"},
+            )
+        except click.ClickException as refused:
+            first = batch[0][0]
+            raise click.ClickException(
+                f"{refused.message}; {accepted} accepted before line {first}"
+            ) from None
         accepted += answer["accepted"]
         for failure in answer.get("failed", []):
             failed += 1
-            line = first + failure["index"]
+            line, _ = batch[failure["index"]]
             click.echo(f"line {line}: {failure['detail']} ({failure['code']})", err=True)
-        first += len(batch)
     click.echo(f"{accepted} accepted" + (f", {failed} refused" if failed else ""))
     if failed:
         raise click.exceptions.Exit(1)
 
 
-def _batches(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
-    kept = (line for line in lines if line.strip())
-    while batch := list(islice(kept, _BATCH)):
+def _batches(lines: Iterable[bytes]) -> Iterator[list[tuple[int, bytes]]]:
+    """Gather lines and their numbers into what the API takes at once; empty ones are left out."""
+    batch: list[tuple[int, bytes]] = []
+    size = 0
+    for number, line in enumerate(lines, start=1):
+        kept = line.strip()
+        if batch and (len(batch) == _BATCH or size + len(kept) > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        if kept:
+            batch.append((number, kept))
+            size += len(kept)
+    if batch:
         yield batch

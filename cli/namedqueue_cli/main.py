@@ -57,7 +57,7 @@ def nq() -> None:
     """Work with NamedQueues: check manifests, look at queues, send and redrive jobs.
 
     Exit codes: 0 all is well, 1 the answer is no (an invalid manifest, a refused job), 2 the
-    command cannot be understood or a file cannot be read.
+    command cannot be understood or a file cannot be read or written.
     """
 
 
@@ -66,6 +66,11 @@ def main(arguments: list[str] | None = None) -> Any:
     as_plugin = Path(sys.argv[0]).name.startswith("kubectl-")
     try:
         return nq.main(arguments, prog_name="kubectl nq" if as_plugin else "nq")
+    except OSError as error:
+        if os.environ.get("NQ_DEBUG"):
+            raise
+        click.echo(f"nq: {str(error) or type(error).__name__}", err=True)
+        sys.exit(2)
     except Exception as error:
         if os.environ.get("NQ_DEBUG"):
             raise

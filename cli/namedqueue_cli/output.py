@@ -34,14 +34,15 @@ def show(output: str, document: Any, table: Callable[[], Any]) -> None:
 
 
 def make_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Any:
-    """Return a table; numbers stand to the right."""
+    """Return a table that shows every cell as it is; numbers stand to the right."""
     from rich import box  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for index, name in enumerate(columns):
         numbers = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
         made.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(str(cell) for cell in row))
+        made.add_row(*(Text(str(cell)) for cell in row))
     return made

@@ -16,6 +16,7 @@ from namedqueue_cli.dashboard import Dashboard, Row, make_dashboard
 from namedqueue_cli.manifests import Fingerprint, fingerprint, load_queues
 from namedqueue_cli.stores import open_store
 from namedqueue_cli.supervising import App
+from namedqueue_sidecar import looping
 from namedqueue_sidecar.api.server import Server
 from namedqueue_sidecar.brokers.port import Broker
 from namedqueue_sidecar.consuming.streaming import StreamWorker
@@ -88,7 +89,7 @@ def run(
     kind = Ephemeral() if allow_ephemeral else None
     started = _Run([Path(path) for path in paths], command, port, kind, allow_edit=allow_edit)
     opening = partial(open_broker, data, broker, management)
-    raise click.exceptions.Exit(asyncio.run(started.main(opening, data, once=once)))
+    raise click.exceptions.Exit(looping.run(started.main(opening, data, once=once)))
 
 
 class _Run:

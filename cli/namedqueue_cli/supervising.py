@@ -36,7 +36,9 @@ class App:
             self._say(f"cannot start {self._command[0]}: {error.strerror}")
             return 127
         await self._pass_on(self._process)
-        return await self._process.wait()
+        code = await self._process.wait()
+        self._process = None
+        return code
 
     async def run_for_ever(self) -> None:
         """Run the command again whenever it ends, with growing pauses while it fails at once."""
@@ -53,7 +55,7 @@ class App:
     async def stop(self) -> None:
         """End the command and all it started: SIGTERM, and SIGKILL after a while."""
         process = self._process
-        if process is None or process.returncode is not None:
+        if process is None:
             return
         for sign in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
@@ -65,5 +67,12 @@ class App:
     async def _pass_on(self, process: asyncio.subprocess.Process) -> None:
         if process.stdout is None:
             return
-        async for line in process.stdout:
+        while True:
+            try:
+                line = await process.stdout.readline()
+            except ValueError:
+                self._say("(the app wrote a line that is too long to show)")
+                continue
+            if not line:
+                return
             self._say(line.decode(errors="replace").rstrip())

@@ -123,7 +123,7 @@ def _stage_rows(made: Topology, stage: Stage) -> Iterator[tuple[str, str, str, s
     for binding in made.bindings:
         if binding.stage is stage:
             way = f"{binding.source} -> {binding.destination}"
-            yield "binding", way, binding.purpose, _escaped(binding.routing_key)
+            yield "binding", way, binding.purpose, binding.routing_key
     for policy in made.policies:
         if policy.stage is stage:
             yield "policy", policy.name, policy.purpose, _settings(policy.definition)
@@ -134,7 +134,7 @@ def _user_rows(made: Topology) -> Iterator[tuple[str, str, str, str]]:
     for user in made.users:
         allowed = rights[user.name]
         pairs = (("write", allowed.write), ("read", allowed.read))
-        shown = ", ".join(f"{verb} {_escaped(pattern)}" for verb, pattern in pairs if pattern)
+        shown = ", ".join(f"{verb} {pattern}" for verb, pattern in pairs if pattern)
         yield "user", user.name, user.purpose, shown
 
 
@@ -144,8 +144,3 @@ def _exchange_settings(exchange: Exchange) -> str:
 
 def _settings(arguments: Arguments) -> str:
     return ", ".join(f"{key}={value}" for key, value in arguments.items())
-
-
-def _escaped(text: str) -> str:
-    """Keep brackets of a pattern from being read as markup."""
-    return text.replace("[", r"\[")

@@ -42,7 +42,7 @@ def read(
     """Return how each entry fared, or raise Refused when it makes no sense to go on."""
     document = document_of(body)
     pause = _pause(headers)
-    if status == _ACCEPTED:
+    if status == _ACCEPTED and document.get("accepted") == len(batch):
         return Reading(len(batch))
     if status == _PARTLY:
         return _partly(batch, document, pause, target)

@@ -12,7 +12,6 @@ Telling equal rows apart takes some 100 bytes of memory for each row of a partit
 
 import base64
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -46,8 +45,8 @@ class Entries:
         self._own_id = dict(options.columns).get("id")
         self._payload = options.payload
         self._seed = f"{write}/{partition}/".encode()
-        self._keyed = any(field == "key" for field, _ in options.columns)
-        self._seen: Counter[bytes] = Counter()
+        self._key = dict(options.columns).get("key")
+        self._seen: dict[bytes, int] = {}
 
     def of(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Entry | InvalidRow]:
         """Yield an entry for each row, or what is wrong with it."""
@@ -65,8 +64,11 @@ class Entries:
             if row[column] is not None
         ]
         content = ",".join([*fields, f'"payload":{self._written(row)}']).encode()
-        name = self._id(content) if self._own_id is None else self._given(row, self._own_id)
-        return Entry(name, b'{"id":%s,%s}' % (json.dumps(name).encode(), content))
+        if self._own_id is not None:
+            name = self._given(row, self._own_id)
+            return Entry(name, b'{"id":%b,%b}' % (json.dumps(name).encode(), content))
+        name = self._id(content, keyed=self._key is not None and row[self._key] is not None)
+        return Entry(name, b'{"id":"%b",%b}' % (name.encode(), content))
 
     def _given(self, row: Mapping[str, Any], column: str) -> str:
         if row[column] is None:
@@ -81,11 +83,11 @@ class Entries:
             return _checked(value, self._payload)
         return as_json(value)
 
-    def _id(self, content: bytes) -> str:
+    def _id(self, content: bytes, *, keyed: bool) -> str:
         digest = blake2b(self._seed + content, digest_size=_ID_BYTES).digest()
-        if self._keyed:
+        if keyed:
             return digest.hex()
-        times = self._seen[digest]
+        times = self._seen.get(digest, 0)
         self._seen[digest] = times + 1
         if times:
             digest = blake2b(digest + str(times).encode(), digest_size=_ID_BYTES).digest()

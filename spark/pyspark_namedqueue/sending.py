@@ -76,6 +76,7 @@ class Sender:
     def _deliver(self, batch: Sequence[Entry]) -> Tally:
         """Send a batch until all of it is settled; runs in a thread of the pool."""
         accepted, rejected, pause = 0, list[Rejected](), _FIRST_PAUSE
+        began = time.monotonic()
         while batch:
             reading = self._try(batch)
             accepted += reading.accepted
@@ -84,7 +85,8 @@ class Sender:
                 self._progress, pause = time.monotonic(), _FIRST_PAUSE
             batch = reading.again
             if batch:
-                self._pause(max(reading.pause, pause * random.uniform(0.5, 1)), reading.why)  # noqa: S311  # no secret
+                seconds = max(reading.pause, pause * random.uniform(0.5, 1))  # noqa: S311  # no secret
+                self._pause(seconds, max(began, self._progress), reading.why)
                 pause = min(pause * 2, _LONGEST_PAUSE)
         return Tally(accepted, tuple(rejected))
 
@@ -116,10 +118,10 @@ class Sender:
         self._connection().close()
         self._connections.mine = None
 
-    def _pause(self, seconds: float, why: str) -> None:
+    def _pause(self, seconds: float, since: float, why: str) -> None:
         """Wait before the next try, or give up when nothing got through for too long."""
         patience = self._options.patience
-        if time.monotonic() + seconds - self._progress > patience:
+        if time.monotonic() + seconds - since > patience:
             raise Impatient(
                 f"{self._options.target} took nothing for {patience:g} s, the option patience; "
                 f"the last answer was {why}"
