@@ -14,8 +14,11 @@ from fixtures.builtin import opened
 from namedqueue.api.namedqueue import NamedQueue
 from namedqueue.envelope import Job
 from namedqueue_sidecar.bindings import Bindings
+from namedqueue_sidecar.brokers.builtin import BuiltinBroker
 from namedqueue_sidecar.brokers.port import Broker, Main, Publication, QueueKey, Topic, Verdict
 from namedqueue_sidecar.brokers.several import SeveralBrokers
+from namedqueue_sidecar.intake.problems import Problem
+from namedqueue_sidecar.intake.sending import Sending
 from testbed.ports import free_ports
 from testbed.processes import wait_until
 
@@ -115,6 +118,17 @@ async def test_a_batch_goes_its_ways_and_is_settled_as_one_in_order() -> None:
         assert await _published(several, batch) == [good, bad, good, bad, good]
         depths = [await several.depth(key) for key in (_ORDERS, _PAYMENTS, unknown)]
         assert [depth and depth.ready for depth in depths] == [1, 2, None]
+
+
+async def test_a_broker_that_is_away_keeps_no_job_from_another() -> None:
+    async with opened() as there:
+        several = SeveralBrokers({_ORDERS: there, _PAYMENTS: BuiltinBroker()}, there)
+        await several.declare(_queue(_ORDERS))
+        sending = Sending(several)
+        assert await sending.send([Main(_ORDERS, _job(1))]) == [Verdict.CONFIRMED]
+        with pytest.raises(Problem, match="not open"):
+            await sending.send([Main(_PAYMENTS, _job(2))])
+        assert several.unavailable is not None
 
 
 async def test_topics_go_by_the_account_that_may_send() -> None:

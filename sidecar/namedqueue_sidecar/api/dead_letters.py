@@ -28,16 +28,11 @@ async def list_dead_letters(plane: Plane, request: Request) -> Response:
     if plane.records is not None:
         return await triage.page(plane.records.of(key), query, limit)
     _refuse_searches(query, "reason")
-    found: list[DeadLetterRecord] = []
-    while len(found) < limit:
-        try:
-            page, after = await letters.browse(after, limit - len(found))
-        except ValueError:
-            raise invalid("after is not a cursor; take `next` of the page before") from None
-        found += [record for record in page if reason in (None, record.reason.code)]
-        if after is None:
-            break
-    return reply({"items": [record.document() for record in found], "next": after})
+    try:
+        found, following = await letters.browse(after, limit, reason)
+    except ValueError:
+        raise invalid("after is not a cursor; take `next` of the page before") from None
+    return reply({"items": [record.document() for record in found], "next": following})
 
 
 async def group_dead_letters(plane: Plane, request: Request) -> Response:

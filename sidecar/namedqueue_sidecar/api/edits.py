@@ -43,7 +43,7 @@ async def edit_dead_letter(plane: Plane, request: Request) -> Response:
             "this data plane sends jobs back only as they were; to let people change them, start "
             "it with --allow-edit",
         )
-    reason = plane.broker.unavailable
+    reason = plane.broker.unavailable_for(key)
     if reason is not None:
         raise unavailable(reason)
     edit = (await intake_of(plane, request)).edit(request.headers, request.body)

@@ -56,7 +56,7 @@ async def lease_jobs(plane: Plane, request: Request) -> Response:
         granted = await leases.pull(wish)
     except DrainingError:
         raise _draining() from None
-    reason = plane.broker.unavailable
+    reason = plane.broker.unavailable_for(key)
     if not granted and reason is not None:
         raise unavailable(reason)
     policy = plane.queues[key].spec.retry

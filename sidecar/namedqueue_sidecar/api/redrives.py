@@ -22,7 +22,7 @@ async def redrive(plane: Plane, request: Request) -> Response:
     """
     key, wish = queue_key(plane, request), _read(request)
     letters_of(plane, key)
-    reason = plane.broker.unavailable
+    reason = plane.broker.unavailable_for(key)
     if reason is not None and not wish.dry_run:
         raise unavailable(reason)
     name = uuid4().hex

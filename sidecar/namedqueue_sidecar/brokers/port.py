@@ -193,9 +193,12 @@ class DeadLetters(Protocol):
     """The dead letters of one queue, by browsing what the broker holds."""
 
     async def browse(
-        self, after: str | None, limit: int
+        self, after: str | None, limit: int, reason: str | None = None
     ) -> tuple[Sequence[DeadLetterRecord], str | None]:
-        """Return a page in order of arrival and the cursor of the next one; disturb nothing."""
+        """Return a page in order of arrival and the cursor of the next one; disturb nothing.
+
+        With a reason only letters that failed for it are on the page.
+        """
 
     def read(self) -> AsyncGenerator[DeadLetterRecord]:
         """Give every dead letter once, in any order; only a few are in memory."""
@@ -315,6 +318,9 @@ class Broker(Protocol):
     @property
     def unavailable(self) -> str | None:
         """Why publishing cannot work right now, as a sentence; None if it can."""
+
+    def unavailable_for(self, queue: QueueKey | None) -> str | None:
+        """Why nothing can be sent to a queue, or without one to topics; None if it can."""
 
     @property
     def interrupted(self) -> str | None:

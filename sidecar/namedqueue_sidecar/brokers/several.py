@@ -57,6 +57,11 @@ class SeveralBrokers:
         reasons = (broker.unavailable for broker in self._brokers)
         return next((reason for reason in reasons if reason is not None), None)
 
+    def unavailable_for(self, queue: QueueKey | None) -> str | None:
+        """Why nothing can be sent on one way; the others have nothing to do with it."""
+        way = self._topics if queue is None else self._ways.get(queue)
+        return None if way is None else way.unavailable
+
     @property
     def interrupted(self) -> str | None:
         """Why no job comes from somewhere; None if they come from everywhere."""

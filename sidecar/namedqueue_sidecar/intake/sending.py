@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter
 
-from namedqueue_sidecar.brokers.port import Broker, Publication, Verdict
+from namedqueue_sidecar.brokers.port import Broker, Publication, Topic, Verdict
 from namedqueue_sidecar.intake.problems import Problem, full, unavailable
 
 _sent = Counter(
@@ -22,10 +22,14 @@ class Sending:
         self._waiting: list[tuple[Sequence[Publication], asyncio.Future[Sequence[Verdict]]]] = []
 
     async def send(self, publications: Sequence[Publication]) -> Sequence[Verdict]:
-        """Return the broker's verdict on each; refuse at once while there is no broker."""
+        """Return the broker's verdict on each; refuse at once while there is no broker.
+
+        They all go the same way: to one queue, or to topics.
+        """
         if not publications:
             return ()
-        reason = self._broker.unavailable
+        first = publications[0]
+        reason = self._broker.unavailable_for(None if isinstance(first, Topic) else first.queue)
         if reason is not None:
             raise unavailable(reason)
         loop = asyncio.get_running_loop()

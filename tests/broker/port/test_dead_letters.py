@@ -99,6 +99,19 @@ async def test_paging_goes_on_when_the_page_before_was_removed(broker_under_test
     assert cursor is None
 
 
+async def test_pages_by_reason_are_full_and_hold_no_other(broker_under_test: Broker) -> None:
+    queue = await declare(broker_under_test)
+    sent = [letter("ODD" if number % 2 else "EVEN") for number in range(12)]
+    await bury_all(broker_under_test, queue, *sent)
+    letters = broker_under_test.dead_letters(queue)
+    found, cursor = await letters.browse(None, 4, "ODD")
+    assert len(found) == 4
+    rest, cursor = await letters.browse(cursor, 4, "ODD")
+    assert cursor is None
+    assert [each.job.id for each in (*found, *rest)] == [each.job.id for each in sent[1::2]]
+    assert await letters.browse(None, 4, "NONE") == ([], None)
+
+
 async def test_only_the_letters_that_were_named_are_removed(broker_under_test: Broker) -> None:
     queue = await declare(broker_under_test)
     sent = [letter() for _ in range(6)]

@@ -159,6 +159,10 @@ class BuiltinBroker:
             return "the builtin broker is not open"
         return self._surroundings.journal.problem
 
+    def unavailable_for(self, queue: QueueKey | None) -> str | None:  # noqa: ARG002  # all have one fate
+        """Why nothing can be sent to a queue."""
+        return self.unavailable
+
     @property
     def interrupted(self) -> str | None:
         """Nothing stands between this broker and its consumers."""

@@ -4,6 +4,7 @@ A cursor is the number of the last letter seen. Numbers only grow, so pages neit
 a letter while others arrive or go.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final
 
@@ -22,15 +23,25 @@ class BuiltinDeadLetters:
         self._queue = queue
 
     async def browse(
-        self, after: str | None, limit: int
+        self, after: str | None, limit: int, reason: str | None = None
     ) -> tuple[Sequence[DeadLetterRecord], str | None]:
         """Return a page in order of arrival and the cursor of the next one."""
-        queue = self._queue()
+        queue, cursor = self._queue(), _read_cursor(after)
         if queue is None or limit < 1:
             return [], None
-        letters = queue.dead.page(_read_cursor(after), limit)
-        more = bool(letters) and letters[-1].seq < queue.dead.last_seq
-        return queue.records(letters), str(letters[-1].seq) if more else None
+        page: list[DeadLetterRecord] = []
+        while len(page) < limit and cursor < queue.dead.last_seq:
+            letters = queue.dead.page(cursor, limit if reason is None else _AT_ONCE)
+            if not letters:
+                return page, None
+            for letter, record in zip(letters, queue.records(letters), strict=True):
+                cursor = letter.seq
+                if reason in (None, record.reason.code):
+                    page.append(record)
+                if len(page) == limit:
+                    break
+            await asyncio.sleep(0)
+        return page, str(cursor) if cursor < queue.dead.last_seq else None
 
     async def read(self) -> AsyncGenerator[DeadLetterRecord]:
         """Give every letter that is there, the oldest first."""

@@ -86,6 +86,10 @@ class RabbitMQBroker:
         """Why publishing cannot work right now, as a sentence; None if it can."""
         return self._publisher.problem
 
+    def unavailable_for(self, queue: QueueKey | None) -> str | None:  # noqa: ARG002  # all have one fate
+        """Why nothing can be sent to a queue, as a sentence; None if it can."""
+        return self.unavailable
+
     @property
     def interrupted(self) -> str | None:
         """Why no job has come for a while, as a sentence; None if they come."""

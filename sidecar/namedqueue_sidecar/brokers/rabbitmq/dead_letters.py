@@ -47,7 +47,7 @@ class RabbitMQDeadLetters:
         self._turn = turn
 
     async def browse(
-        self, after: str | None, limit: int
+        self, after: str | None, limit: int, reason: str | None = None
     ) -> tuple[Sequence[DeadLetterRecord], str | None]:
         """Return a page and the cursor of the next one."""
         page = _Page(after, limit)
@@ -55,7 +55,8 @@ class RabbitMQDeadLetters:
             async for letter in walk.letters():
                 if page.is_known_before(letter):
                     break
-                page.add(letter.record)
+                if reason in (None, letter.record.reason.code):
+                    page.add(letter.record)
         return page.finished()
 
     async def read(self) -> AsyncGenerator[DeadLetterRecord]:
