@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from control_plane.operating import Operated, RunningOperator, binding
@@ -59,13 +60,23 @@ def operator(
         state,
         env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig)},
     )
+    running = RunningOperator(prefix, started.log, f"http://127.0.0.1:{port}")
     processes.wait_until(
-        lambda: accepts(port), what="the operator answers", watching=started, deadline=120
+        lambda: accepts(port) and _knows_namespaces(running),
+        what="the operator hears of namespaces",
+        watching=started,
+        deadline=120,
     )
-    yield RunningOperator(prefix, started.log, f"http://127.0.0.1:{port}")
+    yield running
     assert started.alive, processes.tail(started)
     processes.stop("operator", state)
     _clear(shared_broker(VERSIONS[-1]), prefix)
+
+
+def _knows_namespaces(operator: RunningOperator) -> bool:
+    """Tell whether kopf watches namespaces: one that is made just before, it would not see."""
+    shown = httpx.get(f"{operator.observers}/metrics", trust_env=False, timeout=30).text
+    return 'watch_granted_timestamp_seconds{resource="namespaces"}' in shown
 
 
 @pytest.fixture

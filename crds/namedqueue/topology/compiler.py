@@ -1,11 +1,20 @@
 """From a NamedQueue to its topology.
 
 The queue types have separate code paths (`durable`, `fifo`, `stream`, `ephemeral`); what they have
-in common is a vhost, the topics that lead to their main exchange, and two users.
+in common is a vhost, what all of its queues share, the topics that lead to their main exchange, and
+two users.
 """
 
 from namedqueue.api.namedqueue import NamedQueue, NamedQueueSpec
-from namedqueue.topology import durable, ephemeral, fifo, permissions, stream, subscriptions
+from namedqueue.topology import (
+    durable,
+    ephemeral,
+    fifo,
+    permissions,
+    stream,
+    subscriptions,
+    transit,
+)
 from namedqueue.topology.broker import Broker, Tenancy
 from namedqueue.topology.model import Topology, Vhost, combine
 from namedqueue.topology.names import Names
@@ -23,6 +32,7 @@ def compile(queue: NamedQueue, broker: Broker) -> Topology:  # noqa: A001  # «t
     return combine(
         _stages(names, queue.spec, broker.version),
         subscriptions.bound(names, queue.spec.subscriptions, mqtt_bridge=broker.mqtt_bridge),
+        transit.policy(broker.version),
         _in_a_given_vhost(broker.vhost) if shared else permissions.users(names, queue.spec),
         vhost=Vhost(broker.vhost, managed=False) if shared else Vhost(names.vhost),
     )

@@ -7,7 +7,7 @@ because it expired or was delivered too often, follows the queue's dead-letter e
 
 from namedqueue import ladder
 from namedqueue.api.namedqueue import Durable, NamedQueueSpec
-from namedqueue.topology import dead_letters, delay, redrive, transit, versions
+from namedqueue.topology import dead_letters, delay, redrive, versions
 from namedqueue.topology.model import (
     Arguments,
     Binding,
@@ -40,7 +40,6 @@ def stages(names: Names, spec: NamedQueueSpec, version: Version) -> Topology:
         _main(names, spec, version),
         delay.stage(names, ladder.levels_for(spec.retry)),
         redrive.stage(names),
-        transit.policy(version),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from namedqueue import ladder
 from namedqueue.api.namedqueue import Fifo, NamedQueueSpec
-from namedqueue.topology import dead_letters, durable, redrive, transit
+from namedqueue.topology import dead_letters, durable, redrive
 from namedqueue.topology.model import (
     Arguments,
     Binding,
@@ -46,7 +46,6 @@ def stages(names: Names, spec: NamedQueueSpec, fifo: Fifo, version: Version) -> 
         *(_partition(names, number) for number in range(fifo.partitions)),
         durable.main_policy(names, pattern, spec, version, _longest_hold_ms(spec)),
         redrive.stage(names),
-        transit.policy(version),
     )
 
 

@@ -4,7 +4,8 @@ Neither needs a setting that changes, but a queue without a policy would fall to
 catch-all, whose time-to-live or length limit would break it. RabbitMQ refuses an empty policy.
 
 One policy serves all queues of a vhost, because policies are dear: to set one, RabbitMQ holds every
-queue of the vhost against every policy of it.
+queue of the vhost against every policy of it. It is there for every queue, whether it has such
+stages or not, so that all queues of a vhost agree on what they share.
 """
 
 from namedqueue.topology import versions
