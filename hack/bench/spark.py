@@ -33,7 +33,7 @@ from testbed.ports import accepts, free_ports
 from testbed.processes import wait_until
 from testbed.rabbitmq import VERSIONS, Broker
 
-ROWS, ROUNDS = 100_000, 3
+ROWS, ROUNDS = 400_000, 2
 TASKS = 2
 WINDOW = 1_000
 """Rows under way, for those ways that can have several."""

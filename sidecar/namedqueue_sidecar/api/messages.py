@@ -80,6 +80,8 @@ def _failures(
     problem_of: Callable[[Verdict], Problem | None],
 ) -> dict[int, Problem]:
     """Return the problems that the broker's verdicts mean; what was confirmed has none."""
+    if verdicts.count(Verdict.CONFIRMED) == len(verdicts):
+        return {}
     problems = {index: problem_of(each) for index, each in zip(sent, verdicts, strict=True)}
     return {index: problem for index, problem in problems.items() if problem is not None}
 

@@ -21,6 +21,9 @@ class Away:
     def unavailable(self) -> str | None:
         return self.reason or self._broker.unavailable
 
+    def unavailable_for(self, _queue: QueueKey | None) -> str | None:
+        return self.unavailable
+
     async def depth(self, queue: QueueKey) -> Depth | None:
         if self.reason:
             raise ConnectionError(self.reason)

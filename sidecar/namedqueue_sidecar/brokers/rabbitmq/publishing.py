@@ -104,10 +104,8 @@ class Line:
             return
         self._number += 1
         self._sent[self._number] = _Sent(batch, index, message.address, message.message_id)
-        channel.send(method)
-        channel.send(
-            content(channel.number, message.header, message.body, channel.max_content_size)
-        )
+        rest = content(channel.number, message.header, message.body, channel.max_content_size)
+        channel.send(method + rest)
 
     def abandon(self) -> None:
         """Settle what is under way: nobody will ever say what became of it."""
