@@ -54,7 +54,7 @@ def web(kubectl: Kubectl, namespace: str, busybox: str) -> str:
     kubectl("rollout", "status", "deployment/web", "--timeout=120s")
     inside = ("exec", "deployment/web", "--container=server", "--")
     wait_until(
-        lambda: kubectl.succeeds(*inside, "wget", "-T", "5", "-qO-", "http://web"),
+        lambda: kubectl.succeeds(*inside, "timeout", "5", "wget", "-qO-", "http://web"),
         what="the Service leads to the pod",
     )
     return "web"
