@@ -16,16 +16,17 @@ from namedqueue_cli.dashboard import Dashboard, Row, make_dashboard
 from namedqueue_cli.manifests import Fingerprint, fingerprint, load_queues
 from namedqueue_cli.stores import open_store
 from namedqueue_cli.supervising import App
-from namedqueue_sidecar import looping
 from namedqueue_sidecar.api.server import Server
 from namedqueue_sidecar.brokers.port import Broker
 from namedqueue_sidecar.consuming.streaming import StreamWorker
 from namedqueue_sidecar.consuming.working import unsupported
+from namedqueue_sidecar.ending import end
 from namedqueue_sidecar.plane import Plane
 
 _REFRESH_SECONDS = 0.25
 _RELOAD_SECONDS = 1.0
 _DRAIN_PATIENCE = 20.0
+_CLOSE_PATIENCE = 60.0
 _PATIENCE_WITH_FIGURES = 10.0
 
 
@@ -89,7 +90,7 @@ def run(
     kind = Ephemeral() if allow_ephemeral else None
     started = _Run([Path(path) for path in paths], command, port, kind, allow_edit=allow_edit)
     opening = partial(open_broker, data, broker, management)
-    raise click.exceptions.Exit(looping.run(started.main(opening, data, once=once)))
+    raise click.exceptions.Exit(asyncio.run(started.main(opening, data, once=once)))
 
 
 class _Run:
@@ -136,9 +137,10 @@ class _Run:
                 dashboard.say(f"serving {', '.join(str(key) for key in plane.queues)} at {url}")
                 return await self._follow(plane, dashboard, url, seen, once=once)
         finally:
-            await plane.drain(_DRAIN_PATIENCE)
-            await server.close()
-            await plane.close()
+            closing = asyncio.create_task(_let_go(plane, server))
+            await asyncio.wait({closing}, timeout=_CLOSE_PATIENCE)
+            if closing.done():
+                closing.result()
 
     async def _follow(
         self, plane: Plane, dashboard: Dashboard, url: str, seen: Fingerprint, *, once: bool
@@ -164,10 +166,7 @@ class _Run:
         finally:
             await app.stop()
             await _show(plane, dashboard)
-            under_way = {stopped, working, *background}
-            for each in under_way:
-                each.cancel()
-            await asyncio.wait(under_way)
+            await end(stopped, working, *background)
 
     async def _reloading(self, plane: Plane, dashboard: Dashboard, seen: Fingerprint) -> None:
         while True:
@@ -182,6 +181,13 @@ class _Run:
                 dashboard.say(f"the manifests are not applied: {error}")
             else:
                 dashboard.say("the manifests changed and are applied")
+
+
+async def _let_go(plane: Plane, server: Server) -> None:
+    """Finish what is in flight and close; what hangs is left to the end of the process."""
+    await plane.drain(_DRAIN_PATIENCE)
+    await server.close()
+    await plane.close()
 
 
 async def _listening(server: Server, port: int) -> int:
