@@ -12,11 +12,12 @@ import pytest
 from control_plane.operating import DEADLINE, Operated, broker_secret
 from fixtures.brokers import VERSIONS
 from fixtures.kubernetes import ControlPlane
+from fixtures.scale import FULL
 from testbed import processes
 from testbed.kubectl import Kubectl
 from testbed.rabbitmq import Broker
 
-_TRIES = 3
+_TRIES = 1 if FULL else 3
 
 
 @pytest.fixture
